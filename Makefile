@@ -10,8 +10,8 @@ unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes: what they
 run: .venv/run.stamp  ## search the default space from start to winner
 	$(BIN)/hpsearch run spaces/lora.yaml --backend optuna
 
-test: .venv/dev.stamp  ## run all tests
-	$(BIN)/python -m pytest -n 4 --dist worksteal  # some of them wait for processes
+test: .venv/compiled.stamp  ## run all tests
+	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder  # some of them wait for processes
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .
@@ -37,6 +37,11 @@ wheel:  ## build the wheel and use it alone in a clean environment
 
 .venv/dev.stamp: .venv/run.stamp
 	$(INSTALL) --editable '.[dev]'
+	touch $@
+
+# Four workers would each compile the same modules at once.
+.venv/compiled.stamp: .venv/dev.stamp
+	$(BIN)/python -m pytest --collect-only -qq > /dev/null || true
 	touch $@
 
 clean:

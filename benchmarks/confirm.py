@@ -33,10 +33,9 @@ from pathlib import Path
 
 import numpy as np
 import optuna
-from optuna.trial import FrozenTrial
+from silence import Silence
 
 from hpsearch.search import run
-from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.results.confirmation import LEVEL, Confirmed, confirmed
 from hpsearch.search.trials.selection import search_trials
 from hpsearch.spaces import loads
@@ -76,16 +75,6 @@ def train(trial):
     trial.report(value, step=1)
     return value
 """
-
-
-class Silence:
-    """Watches and says nothing."""
-
-    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
-
-    def tick(self, search: SearchView) -> None: ...
-
-    def say(self, message: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -139,7 +128,7 @@ def searched_for(folder: Path, sampler: str, seed: int, workers: int) -> Case:
         trials=TRIALS,
         workers=workers,
     )
-    result = run(loads(space), storage=f"sqlite:///{folder / 'bench.db'}", watcher=Silence())
+    result = run(loads(space), storage=f"sqlite:///{folder / 'bench.db'}", watcher=Silence(says=False))
     trials = search_trials(result.study.get_trials(deepcopy=False))
     true = runpy.run_path(str(objective))["truth"]
     truth = [true(trial.params) for trial in trials]

@@ -16,7 +16,6 @@ import importlib.util
 import itertools
 import json
 import logging
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -37,9 +36,9 @@ from optuna.distributions import (
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
+from silence import Silence
 
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec, loads
 from hpsearch.storage.database import open_storage
@@ -105,17 +104,6 @@ class Contestant:
     needs: str | None = None  # the package that it is left out without
     extra: bool = False  # whether it runs only where it is named
     told: bool = False  # whether it is told its budget, and does what fits
-
-
-class Silence:
-    """Watches and says nothing but warnings."""
-
-    def trial_ended(self, search: SearchView, trial: optuna.trial.FrozenTrial) -> None: ...
-
-    def tick(self, search: SearchView) -> None: ...
-
-    def say(self, message: str) -> None:
-        print(message, file=sys.stderr)
 
 
 class Ours:

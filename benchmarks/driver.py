@@ -21,9 +21,9 @@ from pathlib import Path
 import optuna
 from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
+from silence import Silence
 
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import loads
 from hpsearch.storage.database import open_storage
@@ -51,17 +51,6 @@ DISTRIBUTIONS = {
     "d": IntDistribution(1, 64),
     "e": IntDistribution(1, 64, log=True),
 }
-
-
-class Silence:
-    """Watches and says nothing."""
-
-    def trial_ended(self, search: SearchView, trial: optuna.trial.FrozenTrial) -> None: ...
-
-    def tick(self, search: SearchView) -> None: ...
-
-    def say(self, message: str) -> None:
-        print(message)
 
 
 def loss(params: dict[str, float], step: int) -> float:

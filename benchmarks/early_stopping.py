@@ -19,7 +19,6 @@ import argparse
 import math
 import runpy
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -27,11 +26,11 @@ from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
+from silence import Silence
 
 from hpsearch.search import run
 from hpsearch.search.backends.ray.cluster import connected
 from hpsearch.search.backends.resources import this_machine
-from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.trials.seeds import derived_seed
 from hpsearch.spaces import loads
 
@@ -71,17 +70,6 @@ def train(trial):
         trial.report(value, step=step)
     return value
 '''
-
-
-class Silence:
-    """Watches and says nothing."""
-
-    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
-
-    def tick(self, search: SearchView) -> None: ...
-
-    def say(self, message: str) -> None:
-        print(message, file=sys.stderr)
 
 
 def search(folder: Path, backend: str, seed: int, trials: int, workers: int) -> list[FrozenTrial]:

@@ -35,12 +35,13 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from contestants import Ours, Silence, quiet
+from contestants import Ours, quiet
 from optuna import Study
 from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
+from silence import Silence
 
 from hpsearch.search import run
 from hpsearch.search.preflight.objective import load_space

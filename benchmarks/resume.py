@@ -32,9 +32,9 @@ from pathlib import Path
 
 import optuna
 import psutil
+from silence import Silence
 
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import load
 from hpsearch.storage.database import open_storage
@@ -50,17 +50,6 @@ TWICE = """
     AND (SELECT count(*) FROM trial_intermediate_values WHERE trial_id = trials.trial_id) >= 2
 """
 REPORTS = "SELECT count(*) FROM trial_intermediate_values"
-
-
-class Silence:
-    """Watches and says nothing."""
-
-    def trial_ended(self, search: SearchView, trial: optuna.trial.FrozenTrial) -> None: ...
-
-    def tick(self, search: SearchView) -> None: ...
-
-    def say(self, message: str) -> None:
-        print(message)
 
 
 def filled(folder: Path, finished: int) -> None:

@@ -338,16 +338,21 @@ def _make(file: Path) -> None:
     with beside as folder:
         made = Path(folder) / "new.db"
         made.touch()  # with the umask: SQLite itself would never let a group write
-        url = resolve_url(str(made)).replace("{", "{{").replace("}", "}}")
-        options = {"connect_args": {"factory": WalConnection}}
-        storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
-        storage.engine.dispose()  # the last connection writes the log into the file
+        _fill(made)
         try:
             os.link(made, file)
         except FileExistsError:
             pass  # another process was faster
         except OSError:  # a file system without hard links
             made.rename(file)
+
+
+def _fill(file: Path) -> None:
+    """Make Optuna's tables in an empty file."""
+    url = resolve_url(str(file)).replace("{", "{{").replace("}", "}}")
+    options = {"connect_args": {"factory": WalConnection}}
+    storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
+    storage.engine.dispose()  # the last connection writes the log into the file
 
 
 def _check_tables(file: Path, wait: float) -> None:

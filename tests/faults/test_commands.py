@@ -119,7 +119,9 @@ def test_a_search_obeys_another_terminal(bench: Any, command: Any, tell: Any) ->
 
 
 @pytest.mark.parametrize("backend_name", ["optuna"])
-def test_a_study_that_nobody_searches_takes_kills_and_retries(bench: Any, command: Any, tell: Any) -> None:
+def test_a_study_without_a_running_search_takes_kills_and_retries(
+    bench: Any, command: Any, tell: Any
+) -> None:
     search = command(**fields(bench, "failing", budget={"trials": 5}, execution={"workers": 1, "retries": 0}))
     retry = "hpsearch retry study --failed"
     output, _ = search.start().communicate(timeout=120)

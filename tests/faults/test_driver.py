@@ -23,10 +23,11 @@ from hpsearch.storage.locks import driver_running
 from hpsearch.storage.studies import ELAPSED
 from hpsearch.storage.workspace import Workspace
 
+from ..support.bench import HPSEARCH
+
 pytestmark = pytest.mark.slow
 
 OBJECTIVES = Path(__file__).with_name("objectives.py")
-HPSEARCH = Path(sys.executable).with_name("hpsearch")
 
 
 def fields(bench: Any, **more: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from hpsearch.storage.locks import driver_running
 from hpsearch.storage.workspace import Workspace
 from hpsearch.trainer.anew import write_anew
 
-HPSEARCH = Path(sys.executable).with_name("hpsearch")
+from ..support.bench import HPSEARCH
 
 
 @pytest.fixture

@@ -28,8 +28,9 @@ from hpsearch.storage.backup import backup
 from hpsearch.storage.files import trial_folder
 from hpsearch.storage.workspace import Workspace
 
+from ..support.bench import HPSEARCH
+
 OBJECTIVES = Path(__file__).with_name("objectives.py")
-HPSEARCH = Path(sys.executable).with_name("hpsearch")
 # Of what the driver alone meets with, whatever runs its trials.
 one_backend = pytest.mark.parametrize("backend_name", ["optuna"])
 

@@ -20,8 +20,9 @@ from hpsearch.search.errors import SearchError
 from hpsearch.search.trials.reports import repaired_reports
 from hpsearch.storage import files
 
+from ..support.bench import HPSEARCH
+
 OBJECTIVES = Path(__file__).with_name("objectives.py")
-HPSEARCH = Path(sys.executable).with_name("hpsearch")
 MEMORY = 192 << 20  # bytes for a worker in a control group: it loads no torch
 
 

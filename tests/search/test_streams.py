@@ -26,7 +26,8 @@ from hpsearch.search.cli.studies import _safe, csv_text
 from hpsearch.search.streams import harmless, make_readable, never_refusing
 from hpsearch.trainer.notices import say
 
-HPSEARCH = Path(sys.executable).with_name("hpsearch")
+from ..support.bench import HPSEARCH
+
 OBJECTIVE = """
 def train(trial):
     print("za\\u017c\\u00f3\\u0142\\u0107")
@@ -96,7 +97,6 @@ def test_every_command_is_run() -> None:
     assert names == set(COMMANDS)
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin1", "cp437"])
 @pytest.mark.parametrize(
     "words",
     [
@@ -106,24 +106,32 @@ def test_every_command_is_run() -> None:
     ],
 )
 def test_no_command_ends_at_a_letter(
-    searched: Path, monkeypatch: pytest.MonkeyPatch, words: str, encoding: str
+    subtests: pytest.Subtests, searched: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     monkeypatch.chdir(searched)
     monkeypatch.setattr(sys, "argv", ["hpsearch", *words.split()])
+    for encoding in ("ascii", "latin1", "cp437"):
+        with subtests.test(encoding):
+            printed = printed_by_main(monkeypatch, encoding)
+            assert printed and b"Traceback" not in printed
+            if "--csv" not in words and not words.startswith(("export", "schema")):
+                printed.decode(encoding)
+
+
+def printed_by_main(monkeypatch: pytest.MonkeyPatch, encoding: str) -> bytes:
+    """What the command line prints, where both streams have an encoding."""
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
-    monkeypatch.setattr(sys, "stdout", out)
-    monkeypatch.setattr(sys, "stderr", err)
-    try:
-        main()
-    except SystemExit as end:
-        assert end.code in (None, 0, 1, 2)
-    out.flush()
-    err.flush()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", out)
+        patch.setattr(sys, "stderr", err)
+        try:
+            main()
+        except SystemExit as end:
+            assert end.code in (None, 0, 1, 2)
+        out.flush()
+        err.flush()
     assert isinstance(out.buffer, io.BytesIO) and isinstance(err.buffer, io.BytesIO)
-    printed = out.buffer.getvalue() + err.buffer.getvalue()
-    assert printed and b"Traceback" not in printed
-    if "--csv" not in words and not words.startswith(("export", "schema")):
-        printed.decode(encoding)
+    return out.buffer.getvalue() + err.buffer.getvalue()
 
 
 @pytest.mark.slow

@@ -286,10 +286,11 @@ def test_a_search_space_of_another_tool_is_reported_as_one() -> None:
     assert units.endswith("here write a list of choices, [a, b, c]")
 
 
-@pytest.mark.parametrize("text", OTHERS)
-def test_another_tools_word_is_reported_once(text: str) -> None:
-    (said,) = issues(text)
-    assert OTHERS[text] in said
+def test_another_tools_word_is_reported_once(subtests: pytest.Subtests) -> None:
+    for text in OTHERS:
+        with subtests.test(text):
+            (said,) = issues(text)
+            assert OTHERS[text] in said
 
 
 DIALECTS = {
@@ -306,27 +307,31 @@ DIALECTS = {
 }
 
 
-@pytest.mark.parametrize("line", PARAMETERS)
-def test_a_bad_parameter_is_reported_once_and_in_place(line: str) -> None:
-    (said,) = issues(f"{HEAD}parameters:\n  {line}\n")
-    assert said.startswith("f.yaml:6:") and PARAMETERS[line] in said
+def test_a_bad_parameter_is_reported_once_and_in_place(subtests: pytest.Subtests) -> None:
+    for line in PARAMETERS:
+        with subtests.test(line):
+            (said,) = issues(f"{HEAD}parameters:\n  {line}\n")
+            assert said.startswith("f.yaml:6:") and PARAMETERS[line] in said
 
 
-@pytest.mark.parametrize("line", SETTINGS)
-def test_a_bad_setting_is_reported_once_and_in_place(line: str) -> None:
-    (said,) = issues(f"{OPTIONS}{line}\n")
-    assert SETTINGS[line] in said
+def test_a_bad_setting_is_reported_once_and_in_place(subtests: pytest.Subtests) -> None:
+    for line in SETTINGS:
+        with subtests.test(line):
+            (said,) = issues(f"{OPTIONS}{line}\n")
+            assert SETTINGS[line] in said
 
 
-@pytest.mark.parametrize("text", FILES)
-def test_a_bad_file_is_reported_in_place(text: str) -> None:
-    assert FILES[text] in issues(text)[0]
+def test_a_bad_file_is_reported_in_place(subtests: pytest.Subtests) -> None:
+    for text in FILES:
+        with subtests.test(text):
+            assert FILES[text] in issues(text)[0]
 
 
-@pytest.mark.parametrize("text", DIALECTS)
-def test_another_tools_file_is_recognised(text: str) -> None:
-    message = f"this looks like {DIALECTS[text]}; hpsearch has its own language"
-    assert issues(text)[0] == f"f.yaml:1:1: {message}"
+def test_another_tools_file_is_recognised(subtests: pytest.Subtests) -> None:
+    for text in DIALECTS:
+        with subtests.test(text):
+            message = f"this looks like {DIALECTS[text]}; hpsearch has its own language"
+            assert issues(text)[0] == f"f.yaml:1:1: {message}"
 
 
 def test_another_tools_key_says_what_to_write() -> None:
@@ -337,26 +342,27 @@ def test_another_tools_key_says_what_to_write() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("written", "instead"),
-    [
-        ("distribution: uniform", "{min: ..., max: ...}"),
-        ("distribution: int_uniform", "{min: ..., max: ...} with two integer bounds"),
-        ("distribution: q_uniform", "{min: ..., max: ..., step: ...}"),
-        ("distribution: log_uniform", "{min: ..., max: ..., log: true} with real bounds, no exponents"),
-        ("distribution: normal", "{min: ..., max: ..., prior: {at: ...}}"),
-        ("distribution: categorical", "a list of choices, [a, b, c]"),
-        ("distribution: constant", "the value alone"),
-        ("distribution: what", "{min: ..., max: ...} or a list of choices, [a, b, c]"),
-        ("grid_search: [1, 2]", "a list of choices, [a, b, c], and search: {sampler: grid}"),
-        ("q: 8", "step: ..., or neither beside log: true"),
-        ("_type: quniform", "{min: ..., max: ..., step: ...}"),
-        ("_type: loguniform", "{min: ..., max: ..., log: true}"),
-    ],
-)
-def test_each_distribution_of_another_tool_has_its_own_words(written: str, instead: str) -> None:
-    said = issues(HEAD + f"parameters: {{lr: {{{written}, min: 1, max: 2}}}}")
-    assert said[-1].endswith(f"; here write {instead}")
+DISTRIBUTIONS: list[tuple[str, str]] = [
+    ("distribution: uniform", "{min: ..., max: ...}"),
+    ("distribution: int_uniform", "{min: ..., max: ...} with two integer bounds"),
+    ("distribution: q_uniform", "{min: ..., max: ..., step: ...}"),
+    ("distribution: log_uniform", "{min: ..., max: ..., log: true} with real bounds, no exponents"),
+    ("distribution: normal", "{min: ..., max: ..., prior: {at: ...}}"),
+    ("distribution: categorical", "a list of choices, [a, b, c]"),
+    ("distribution: constant", "the value alone"),
+    ("distribution: what", "{min: ..., max: ...} or a list of choices, [a, b, c]"),
+    ("grid_search: [1, 2]", "a list of choices, [a, b, c], and search: {sampler: grid}"),
+    ("q: 8", "step: ..., or neither beside log: true"),
+    ("_type: quniform", "{min: ..., max: ..., step: ...}"),
+    ("_type: loguniform", "{min: ..., max: ..., log: true}"),
+]
+
+
+def test_each_distribution_of_another_tool_has_its_own_words(subtests: pytest.Subtests) -> None:
+    for written, instead in DISTRIBUTIONS:
+        with subtests.test(written):
+            said = issues(HEAD + f"parameters: {{lr: {{{written}, min: 1, max: 2}}}}")
+            assert said[-1].endswith(f"; here write {instead}")
 
 
 @pytest.mark.parametrize("value", ["1e400", ".inf", "99999999999999999999"])

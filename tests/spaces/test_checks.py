@@ -12,7 +12,7 @@ HYPERBAND = "early_stopping: {method: hyperband, min: 1, max: 9}\n"
 WARNED = {
     "parameters: {lr: {min: 1000, max: 1e4}}\n": "5:18 parameters.lr: has one integer and one real bound, so it is "
     "searched as real numbers; for integers write min: 1000, max: 10000, else min: 1000.0",
-    "parameters: {x: {min: -1, max: 1}, y: {min: 0, max: 99}}\n": "5:17 parameters.x: has two integer bounds, so it is -1, 0, 1 and nothing "
+    "parameters: {x: {min: -1, max: 1}, y: {min: 0, max: 99}}\n": "5:17 parameters.x: has two integer bounds, so it is -1, 0, 1 with nothing "
     "between; for real numbers write min: -1.0, max: 1.0",
     "parameters:\n  lr: {min: 1e-5, max: 1e-2}\n": "6:7 parameters.lr: max is 1000 times min; add log: true to search orders of magnitude evenly",
     "parameters:\n  n: {min: 1, max: 100}\n": "6:6 parameters.n: max is 100 times min; add log: true to search orders of magnitude evenly",

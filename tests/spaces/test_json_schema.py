@@ -44,36 +44,37 @@ def test_what_ships_is_valid(name: str) -> None:
     assert list(VALIDATOR.iter_errors(load(name).to_json())) == []
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "  y: [1, a, null, [b]]",
-        "  y: 3",
-        "  y: text",
-        "  y: {value: null}",
-        "  y: {expr: x * 2}",
-        "  y: {choices: [1, 2], when: x > 0.5, prior: {at: 1}}",
-        "  y: {value: [1], when: {x: [1, 2]}}",
-        "objective: {command: [a, b]}",
-        "search: {sampler: grid}",
-        "search: {seed: 3}",
-        "search: {}",
-        "search: {sampler: qmc, qmc_type: halton}",
-        "budget: {time: 90}",
-        "budget: {time: 1.5h, trials: null}",
-        "early_stopping: {method: none}",
-        "early_stopping: {method: percentile, percentile: 25, max: 9}",
-        "execution: {workers: auto, trial_timeout: null}",
-        "execution: {workers: 3}",
-        "report_to: [tensorboard, mlflow]",
-        "report_to: wandb",
-        "report_to: none",
-        "baseline: {}",
-    ],
-)
-def test_a_good_line_is_valid(line: str) -> None:
-    kept = SMALL.replace("objective: lora\n", "") if line.startswith("objective") else SMALL
-    assert faults(kept + line) == []
+GOOD: list[str] = [
+    "  y: [1, a, null, [b]]",
+    "  y: 3",
+    "  y: text",
+    "  y: {value: null}",
+    "  y: {expr: x * 2}",
+    "  y: {choices: [1, 2], when: x > 0.5, prior: {at: 1}}",
+    "  y: {value: [1], when: {x: [1, 2]}}",
+    "objective: {command: [a, b]}",
+    "search: {sampler: grid}",
+    "search: {seed: 3}",
+    "search: {}",
+    "search: {sampler: qmc, qmc_type: halton}",
+    "budget: {time: 90}",
+    "budget: {time: 1.5h, trials: null}",
+    "early_stopping: {method: none}",
+    "early_stopping: {method: percentile, percentile: 25, max: 9}",
+    "execution: {workers: auto, trial_timeout: null}",
+    "execution: {workers: 3}",
+    "report_to: [tensorboard, mlflow]",
+    "report_to: wandb",
+    "report_to: none",
+    "baseline: {}",
+]
+
+
+def test_a_good_line_is_valid(subtests: pytest.Subtests) -> None:
+    for line in GOOD:
+        with subtests.test(line):
+            kept = SMALL.replace("objective: lora\n", "") if line.startswith("objective") else SMALL
+            assert faults(kept + line) == []
 
 
 @pytest.mark.parametrize(
@@ -96,76 +97,77 @@ def test_an_amount_that_the_loader_takes_is_valid(line: str) -> None:
     assert faults(SMALL + line) == []
 
 
-@pytest.mark.parametrize(
-    ("line", "place"),
-    {
-        "  y: {mim: 1, min: 1, max: 2}": "parameters.y",
-        "  y: {min: 1}": "parameters.y",
-        "  y: {min: a, max: 2}": "parameters.y.min",
-        "  y: {min: 1, max: 2, log: yes}": "parameters.y.log",
-        "  y: {min: 1, max: 2, log: true, step: 1}": "parameters.y.step",
-        "  y: {min: 1, max: 2, prior: {at: 1, confidence: hihg}}": "parameters.y.prior.confidence",
-        "  y: {min: 1, max: 2, when: 3}": "parameters.y.when",
-        "  y: {choices: 3}": "parameters.y.choices",
-        "  y: {choices: [1], min: 3}": "parameters.y",
-        "  y: {expr: 3}": "parameters.y.expr",
-        "  y:": "parameters.y",
-        "  y: []": "parameters.y",
-        "  y-z: 3": "parameters",
-        "goal: min": "goal",
-        "constraints: x < 3": "constraints",
-        "constraints: [3]": "constraints[0]",
-        "search: tpe": "search",
-        "search: {sampler: tpee}": "search.sampler",
-        "search: {n_startup: 3}": "search",
-        "search: {sampler: random, n_startup_trials: 3}": "search",
-        "search: {sampler: gp, n_startup_trials: -3}": "search.n_startup_trials",
-        "early_stopping: none": "early_stopping",
-        "early_stopping: {}": "early_stopping",
-        "early_stopping: {method: ashas}": "early_stopping.method",
-        "early_stopping: {method: hyperband, min: 1}": "early_stopping",
-        "early_stopping: {method: hyperband, min: 1, max: 9, eta: 1}": "early_stopping.eta",
-        "early_stopping: {method: median, resource: step}": "early_stopping.resource",
-        "budget: 40": "budget",
-        "budget: {trials: 0}": "budget.trials",
-        "budget: {time: 30 min}": "budget.time",
-        "budget: {time: 0.0s}": "budget.time",
-        "budget: {time: 0}": "budget.time",
-        "execution: {workers: many}": "execution.workers",
-        "execution: {workers: 0}": "execution.workers",
-        "execution: {cpus_per_trial: 0.00001}": "execution.cpus_per_trial",
-        "execution: {gpus_per_trial: 0.00009}": "execution.gpus_per_trial",
-        "execution: {cpus_per_trial: 0}": "execution.cpus_per_trial",
-        "execution: {cpus_per_trial: 1.5}": "execution.cpus_per_trial",
-        "execution: {cpus_per_trial: many}": "execution.cpus_per_trial",
-        "execution: {gpus_per_trial: -1}": "execution.gpus_per_trial",
-        "execution: {gpus_per_trial: 2.5}": "execution.gpus_per_trial",
-        "execution: {gpus_per_trial: true}": "execution.gpus_per_trial",
-        "execution: {max_memory: 0}": "execution.max_memory",
-        "execution: {max_memory: 0GiB}": "execution.max_memory",
-        "execution: {max_memory: 5}": "execution.max_memory",
-        "execution: {max_memory: '500'}": "execution.max_memory",
-        "execution: {max_memory: 100k}": "execution.max_memory",
-        "execution: {max_memory: 4 gigabytes}": "execution.max_memory",
-        "execution: {max_memory: 4\N{KELVIN SIGN}}": "execution.max_memory",
-        "execution: {max_memory: [4]}": "execution.max_memory",
-        "execution: {pack: many}": "execution.pack",
-        "execution: {pack: 0}": "execution.pack",
-        "confirm: {seeds: 1}": "confirm.seeds",
-        "confirm: {top: -1}": "confirm.top",
-        "confirm: 3": "confirm",
-        "early_stopping: {method: asha, type: pausing, min: 1, max: 9}": "early_stopping.type",
-        "objective: {command: []}": "objective.command",
-        "objective: {comand: [a], command: [a]}": "objective",
-        "objective: [a]": "objective",
-        "report_to: tensorbord": "report_to",
-    }.items(),
-)
-def test_a_bad_line_is_one_error_at_its_field(line: str, place: str) -> None:
-    text = (SMALL.replace("objective: lora\n", "") if line.startswith("objective") else SMALL) + line
-    assert faults(text) == [place]
-    with pytest.raises(SpaceError):
-        loads(text)
+BAD: dict[str, str] = {
+    "  y: {mim: 1, min: 1, max: 2}": "parameters.y",
+    "  y: {min: 1}": "parameters.y",
+    "  y: {min: a, max: 2}": "parameters.y.min",
+    "  y: {min: 1, max: 2, log: yes}": "parameters.y.log",
+    "  y: {min: 1, max: 2, log: true, step: 1}": "parameters.y.step",
+    "  y: {min: 1, max: 2, prior: {at: 1, confidence: hihg}}": "parameters.y.prior.confidence",
+    "  y: {min: 1, max: 2, when: 3}": "parameters.y.when",
+    "  y: {choices: 3}": "parameters.y.choices",
+    "  y: {choices: [1], min: 3}": "parameters.y",
+    "  y: {expr: 3}": "parameters.y.expr",
+    "  y:": "parameters.y",
+    "  y: []": "parameters.y",
+    "  y-z: 3": "parameters",
+    "goal: min": "goal",
+    "constraints: x < 3": "constraints",
+    "constraints: [3]": "constraints[0]",
+    "search: tpe": "search",
+    "search: {sampler: tpee}": "search.sampler",
+    "search: {n_startup: 3}": "search",
+    "search: {sampler: random, n_startup_trials: 3}": "search",
+    "search: {sampler: gp, n_startup_trials: -3}": "search.n_startup_trials",
+    "early_stopping: none": "early_stopping",
+    "early_stopping: {}": "early_stopping",
+    "early_stopping: {method: ashas}": "early_stopping.method",
+    "early_stopping: {method: hyperband, min: 1}": "early_stopping",
+    "early_stopping: {method: hyperband, min: 1, max: 9, eta: 1}": "early_stopping.eta",
+    "early_stopping: {method: median, resource: step}": "early_stopping.resource",
+    "budget: 40": "budget",
+    "budget: {trials: 0}": "budget.trials",
+    "budget: {time: 30 min}": "budget.time",
+    "budget: {time: 0.0s}": "budget.time",
+    "budget: {time: 0}": "budget.time",
+    "execution: {workers: many}": "execution.workers",
+    "execution: {workers: 0}": "execution.workers",
+    "execution: {cpus_per_trial: 0.00001}": "execution.cpus_per_trial",
+    "execution: {gpus_per_trial: 0.00009}": "execution.gpus_per_trial",
+    "execution: {cpus_per_trial: 0}": "execution.cpus_per_trial",
+    "execution: {cpus_per_trial: 1.5}": "execution.cpus_per_trial",
+    "execution: {cpus_per_trial: many}": "execution.cpus_per_trial",
+    "execution: {gpus_per_trial: -1}": "execution.gpus_per_trial",
+    "execution: {gpus_per_trial: 2.5}": "execution.gpus_per_trial",
+    "execution: {gpus_per_trial: true}": "execution.gpus_per_trial",
+    "execution: {max_memory: 0}": "execution.max_memory",
+    "execution: {max_memory: 0GiB}": "execution.max_memory",
+    "execution: {max_memory: 5}": "execution.max_memory",
+    "execution: {max_memory: '500'}": "execution.max_memory",
+    "execution: {max_memory: 100k}": "execution.max_memory",
+    "execution: {max_memory: 4 gigabytes}": "execution.max_memory",
+    "execution: {max_memory: 4\N{KELVIN SIGN}}": "execution.max_memory",
+    "execution: {max_memory: [4]}": "execution.max_memory",
+    "execution: {pack: many}": "execution.pack",
+    "execution: {pack: 0}": "execution.pack",
+    "confirm: {seeds: 1}": "confirm.seeds",
+    "confirm: {top: -1}": "confirm.top",
+    "confirm: 3": "confirm",
+    "early_stopping: {method: asha, type: pausing, min: 1, max: 9}": "early_stopping.type",
+    "objective: {command: []}": "objective.command",
+    "objective: {comand: [a], command: [a]}": "objective",
+    "objective: [a]": "objective",
+    "report_to: tensorbord": "report_to",
+}
+
+
+def test_a_bad_line_is_one_error_at_its_field(subtests: pytest.Subtests) -> None:
+    for line, place in BAD.items():
+        with subtests.test(line):
+            text = (SMALL.replace("objective: lora\n", "") if line.startswith("objective") else SMALL) + line
+            assert faults(text) == [place]
+            with pytest.raises(SpaceError):
+                loads(text)
 
 
 def test_every_key_of_the_loader_is_in_the_schema_with_its_help() -> None:

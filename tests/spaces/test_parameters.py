@@ -197,9 +197,10 @@ def test_a_text_that_is_nothing_else_stands_without_quotes(text: str) -> None:
     assert written(text) == text
 
 
-@pytest.mark.parametrize("text", ODD)
-def test_a_text_that_could_be_something_else_is_quoted(text: str) -> None:
-    assert written(text).startswith('"')
+def test_a_text_that_could_be_something_else_is_quoted(subtests: pytest.Subtests) -> None:
+    for text in ODD:
+        with subtests.test(text):
+            assert written(text).startswith('"')
 
 
 @given(st.none() | st.booleans() | st.integers(-(2**62), 2**62) | st.floats(-1e9, 1e9) | st.text())

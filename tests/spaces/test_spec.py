@@ -70,36 +70,37 @@ def test_half_a_character_is_refused_from_python_too(fields: Any, text: str) -> 
         Spec.from_json(loads(SMALL).to_json() | fields(text))
 
 
-@pytest.mark.parametrize(
-    ("written", "value"),
-    {
-        "1e-4": 1e-4,
-        "1E3": 1000.0,
-        ".5": 0.5,
-        "1.": 1.0,
-        "0x10": 16,
-        "0o10": 8,
-        "010": 10,
-        "+3": 3,
-        "yes": "yes",
-        "off": "off",
-        "true": True,
-        "1:30": "1:30",
-        "1_000": "1_000",
-        "2024-01-01": "2024-01-01",
-        "~null": "~null",
-        "{value: ~}": None,
-        "'1'": "1",
-        "0b1": "0b1",
-        "nan": "nan",
-        "{value: [1, {a: b}]}": [1, {"a": "b"}],
-        "{value: 'uniform(0, 1)'}": "uniform(0, 1)",  # said to be a value, it is no other tool's range
-    }.items(),
-)
-def test_scalars_are_yaml_1_2(written: str, value: Any) -> None:
-    constant = loads(f"{SMALL}  c: {written}\n").parameters["c"]
-    assert isinstance(constant, Constant)
-    assert constant.value == value and type(constant.value) is type(value)
+SCALARS: dict[str, Any] = {
+    "1e-4": 1e-4,
+    "1E3": 1000.0,
+    ".5": 0.5,
+    "1.": 1.0,
+    "0x10": 16,
+    "0o10": 8,
+    "010": 10,
+    "+3": 3,
+    "yes": "yes",
+    "off": "off",
+    "true": True,
+    "1:30": "1:30",
+    "1_000": "1_000",
+    "2024-01-01": "2024-01-01",
+    "~null": "~null",
+    "{value: ~}": None,
+    "'1'": "1",
+    "0b1": "0b1",
+    "nan": "nan",
+    "{value: [1, {a: b}]}": [1, {"a": "b"}],
+    "{value: 'uniform(0, 1)'}": "uniform(0, 1)",  # said to be a value, it is no other tool's range
+}
+
+
+def test_scalars_are_yaml_1_2(subtests: pytest.Subtests) -> None:
+    for written, value in SCALARS.items():
+        with subtests.test(written):
+            constant = loads(f"{SMALL}  c: {written}\n").parameters["c"]
+            assert isinstance(constant, Constant)
+            assert constant.value == value and type(constant.value) is type(value)
 
 
 @pytest.mark.parametrize(

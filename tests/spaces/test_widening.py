@@ -99,35 +99,38 @@ def test_longer_choices_hold_the_old_ones_and_one_beyond(numbers: list[float], f
     assert isinstance(new, int) or not all(isinstance(number, int) for number in numbers)
 
 
-@pytest.mark.parametrize(
-    ("old", "end", "interval", "wanted"),
-    [
-        ("{min: 1e-4, max: 3e-2, log: true}", "upper", None, "{min: 1e-4, max: 0.5, log: true}"),
-        ("{min: 1e-4, max: 3e-2, log: true}", "lower", None, "{min: 6e-6, max: 0.03, log: true}"),
-        ("{min: 2, max: 32, factor: 2}", "upper", None, "{min: 2, max: 128, factor: 2}"),
-        ("{min: 2, max: 32, factor: 2}", "lower", None, "{min: 1, max: 32, factor: 2}"),
-        ("{min: 0.0, max: 0.2, step: 0.05}", "upper", "[0, 1)", "{min: 0.0, max: 0.3, step: 0.05}"),
-        ("{min: 0.0, max: 0.2}", "lower", None, None),  # zero is an end for good
-        ("{min: 0.0, max: 0.9}", "upper", "[0, 1)", "{min: 0.0, max: 0.95}"),
-        ("{min: 0.1, max: 0.9}", "upper", "[0, 1]", "{min: 0.1, max: 1.0}"),
-        ("{min: 0.0, max: 0.8, step: 0.4}", "upper", "[0, 1)", None),
-        ("{min: 1, max: 64, log: true}", "lower", None, None),
-        ("{min: 10, max: 100}", "upper", None, "{min: 10, max: 140}"),
-        ("{min: 10, max: 100}", "lower", None, "{min: 1, max: 100}"),
-        ("[4, 8, 16]", "upper", None, "[4, 8, 16, 32]"),
-        ("[16, 8, 4]", "lower", None, "[16, 8, 4, 2]"),
-        ("[1, 2, 3]", "upper", None, "[1, 2, 3, 4]"),
-        ("[0.0, 0.01, 0.1]", "upper", None, "[0.0, 0.01, 0.1, 1.0]"),
-        ("[0.0, 0.01, 0.1]", "lower", None, None),
-        ("[a, b, c]", "upper", None, None),
-        ("[4, 8]", "upper", None, None),  # of two values both are ends
-    ],
-)
-def test_what_is_added(old: str, end: End, interval: str | None, wanted: str | None) -> None:
-    parameter = loads(f"{SPACE}x: {old}").parameters["x"]
-    assert isinstance(parameter, Range | Choice)
-    wider = widened(parameter, end, Interval(interval) if interval else None)
-    assert (None if wider is None else line("x", wider)) == (None if wanted is None else f"x: {wanted}")
+WIDENED: list[tuple[str, End, str | None, str | None]] = [
+    ("{min: 1e-4, max: 3e-2, log: true}", "upper", None, "{min: 1e-4, max: 0.5, log: true}"),
+    ("{min: 1e-4, max: 3e-2, log: true}", "lower", None, "{min: 6e-6, max: 0.03, log: true}"),
+    ("{min: 2, max: 32, factor: 2}", "upper", None, "{min: 2, max: 128, factor: 2}"),
+    ("{min: 2, max: 32, factor: 2}", "lower", None, "{min: 1, max: 32, factor: 2}"),
+    ("{min: 0.0, max: 0.2, step: 0.05}", "upper", "[0, 1)", "{min: 0.0, max: 0.3, step: 0.05}"),
+    ("{min: 0.0, max: 0.2}", "lower", None, None),  # zero is an end for good
+    ("{min: 0.0, max: 0.9}", "upper", "[0, 1)", "{min: 0.0, max: 0.95}"),
+    ("{min: 0.1, max: 0.9}", "upper", "[0, 1]", "{min: 0.1, max: 1.0}"),
+    ("{min: 0.0, max: 0.8, step: 0.4}", "upper", "[0, 1)", None),
+    ("{min: 1, max: 64, log: true}", "lower", None, None),
+    ("{min: 10, max: 100}", "upper", None, "{min: 10, max: 140}"),
+    ("{min: 10, max: 100}", "lower", None, "{min: 1, max: 100}"),
+    ("[4, 8, 16]", "upper", None, "[4, 8, 16, 32]"),
+    ("[16, 8, 4]", "lower", None, "[16, 8, 4, 2]"),
+    ("[1, 2, 3]", "upper", None, "[1, 2, 3, 4]"),
+    ("[0.0, 0.01, 0.1]", "upper", None, "[0.0, 0.01, 0.1, 1.0]"),
+    ("[0.0, 0.01, 0.1]", "lower", None, None),
+    ("[a, b, c]", "upper", None, None),
+    ("[4, 8]", "upper", None, None),  # of two values both are ends
+]
+
+
+def test_what_is_added(subtests: pytest.Subtests) -> None:
+    for old, end, interval, wanted in WIDENED:
+        with subtests.test(old):
+            parameter = loads(f"{SPACE}x: {old}").parameters["x"]
+            assert isinstance(parameter, Range | Choice)
+            wider = widened(parameter, end, Interval(interval) if interval else None)
+            assert (None if wider is None else line("x", wider)) == (
+                None if wanted is None else f"x: {wanted}"
+            )
 
 
 def test_conditions_and_priors_stay() -> None:

@@ -18,8 +18,10 @@ import optuna
 import pytest
 import sqlalchemy
 
-from hpsearch.storage import StorageError
+from hpsearch.storage import StorageError, database
 from hpsearch.storage.database import open_storage, resolve_url, sqlite_file
+
+from ..support.once import make_tables
 
 NAMES = [
     "plain.db",
@@ -35,6 +37,12 @@ NAMES = [
     "-dash",
     "caf\udce9.db",
 ]
+
+
+@pytest.fixture(autouse=True)
+def new_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Databases are made here as they are for users."""
+    monkeypatch.setattr(database, "_fill", make_tables)
 
 
 @pytest.fixture
@@ -296,7 +304,7 @@ def test_a_host_that_never_answers_is_given_up_on() -> None:
 
 AS_NOBODY = """\
 import os, sys
-from hpsearch.storage import StorageError
+from hpsearch.storage import StorageError, database
 from hpsearch.storage.database import open_storage
 import optuna
 optuna.storages.RDBStorage("sqlite://")  # loads all while the interpreter's files can be read

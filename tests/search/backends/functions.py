@@ -39,10 +39,19 @@ def descend(trial: Trial) -> float:
 
 def steady(trial: Trial) -> float:
     """Nine slow reports, with a checkpoint at each; goes on where an earlier attempt stopped."""
+    return _with_checkpoints(trial, 0.1)
+
+
+def swift(trial: Trial) -> float:
+    """As `steady`, without a pause."""
+    return _with_checkpoints(trial, 0.0)
+
+
+def _with_checkpoints(trial: Trial, pause: float) -> float:
     done = int((trial.resume_from / "step").read_text()) if trial.resume_from else 0
     note(trial, begins=done, x=trial.params["x"], seed=trial.seed)
     for step in range(done + 1, LAST + 1):
-        time.sleep(0.1)
+        time.sleep(pause)
         (trial.checkpoint / "step").write_text(str(step))
         note(trial, step=step)
         trial.report(trial.params["x"] + 1 / step, step=step)

@@ -71,7 +71,7 @@ def test_a_killed_search_with_damaged_checkpoints_is_the_undisturbed_one(command
     assert [len(trial.intermediate_values) for trial in found] == [60, 60], output
     for number, place in ((0, "from the checkpoint before it"), (1, "from the beginning")):
         [line] = (runs / str(number) / "output.log").read_text().splitlines()
-        assert line.endswith(f"going on {place}") and f"{number}/checkpoint/{CHECKPOINT}: " in line
+        assert line.endswith(f"resuming {place}") and f"{number}/checkpoint/{CHECKPOINT}: " in line
 
     bench.search(bench.make_spec(name="whole", **SPACE))
     assert [told(trial) for trial in bench.trials("whole")] == [told(trial) for trial in found]

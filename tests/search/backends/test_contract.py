@@ -53,6 +53,7 @@ def test_the_budget_is_exact_and_plain_optuna_reads_what_the_objectives_reported
     assert not result.interrupted
 
 
+@pytest.mark.any_storage
 def test_a_pruned_trial_says_at_which_rung_and_rank_of_which_bracket(bench: Any) -> None:
     bench.search(budget={"trials": 14}, early_stopping=HYPERBAND, execution=TWO_WORKERS)
     trials = bench.trials()
@@ -74,9 +75,10 @@ def test_a_pruned_trial_says_at_which_rung_and_rank_of_which_bracket(bench: Any)
         assert 1 <= int(found[1]) <= int(found[2])
 
 
+@pytest.mark.any_storage
 def test_a_trial_paused_at_a_rung_resumes_there_and_trains_no_step_twice(bench: Any) -> None:
     stopping = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
-    bench.search("steady", budget={"trials": 12}, early_stopping=stopping, execution=TWO_WORKERS)
+    bench.search("swift", budget={"trials": 12}, early_stopping=stopping, execution=TWO_WORKERS)
     trials = bench.trials()
     assert len(trials) == 12 and {t.state.name for t in trials} == {"COMPLETE", "PRUNED"}
     best = min(trials, key=lambda t: t.params["x"])
@@ -98,10 +100,11 @@ def test_a_trial_paused_at_a_rung_resumes_there_and_trains_no_step_twice(bench: 
     )
 
 
+@pytest.mark.any_storage
 @pytest.mark.parametrize("kind", ["stopping", "promotion"])
 def test_an_audited_trial_trains_to_its_end_and_no_step_twice(bench: Any, kind: str) -> None:
     stopping = {"method": "asha", "type": kind, "min": 1, "max": 9, "eta": 3}
-    spec = bench.spec("steady", budget={"trials": 9}, early_stopping=stopping, audit=1.0)
+    spec = bench.spec("swift", budget={"trials": 9}, early_stopping=stopping, audit=1.0)
     result = bench.search(spec.override(execution=TWO_WORKERS))
     trials = bench.trials()
     audited = {t.number: t.user_attrs["audited"] for t in trials if "audited" in t.user_attrs}
@@ -118,6 +121,7 @@ def test_an_audited_trial_trains_to_its_end_and_no_step_twice(bench: Any, kind: 
             assert len(rungs) == (1, 3).index(audited[trial.number]) + 1, "it takes a place at no other"
 
 
+@pytest.mark.any_storage
 def test_the_last_step_is_never_pruned(bench: Any) -> None:
     stopping = PRUNE_ALL | {"n_warmup_steps": 9}
     bench.search(budget={"trials": 2}, early_stopping=stopping)
@@ -127,6 +131,8 @@ def test_the_last_step_is_never_pruned(bench: Any) -> None:
     assert {t.state.name for t in bench.trials("other")} == {"PRUNED"}
 
 
+@pytest.mark.any_backend
+@pytest.mark.any_storage
 def test_the_baseline_is_trial_0_and_runs_to_its_end(bench: Any) -> None:
     result = bench.search(budget={"trials": 3}, early_stopping=PRUNE_ALL, baseline={"x": 0.25})
     assert bench.states() == ["COMPLETE", "PRUNED", "PRUNED"]
@@ -150,6 +156,7 @@ def test_an_objective_that_raises_fails_alone(bench: Any) -> None:
     assert len(bench.notes(0)) == 1
 
 
+@pytest.mark.any_storage
 def test_a_retry_resumes_from_the_checkpoint_of_the_same_trial(bench: Any) -> None:
     bench.search("flaky", budget={"trials": 2}, execution={"workers": 1, "retries": 1})
     assert bench.states() == ["COMPLETE", "COMPLETE"]
@@ -161,6 +168,7 @@ def test_a_retry_resumes_from_the_checkpoint_of_the_same_trial(bench: Any) -> No
         assert trial.user_attrs["retries"] == 1
 
 
+@pytest.mark.any_storage
 @pytest.mark.parametrize("function", ["reports_on", "raises_on"])
 def test_nothing_is_recorded_after_a_stop(bench: Any, function: str) -> None:
     bench.search(function, budget={"trials": 3}, early_stopping=PRUNE_ALL)
@@ -264,6 +272,7 @@ def test_a_value_that_is_no_number_ends_a_trial_as_infeasible(bench: Any) -> Non
     assert result.best.number == 5
 
 
+@pytest.mark.any_storage
 @pytest.mark.any_backend
 @pytest.mark.slow
 def test_running_out_of_memory_ends_a_trial_as_infeasible(bench: Any) -> None:
@@ -332,6 +341,7 @@ def test_every_kind_of_number_is_a_value(bench: Any) -> None:
     assert [trial.value for trial in bench.trials()] == [1.0, 0.5, 0.5]
 
 
+@pytest.mark.any_storage
 @pytest.mark.any_backend
 def test_anything_else_that_is_returned_is_an_error(bench: Any) -> None:
     said = {"None": "returned None", "text": "returned '0.5'", "pair": "must be a number"}
@@ -341,6 +351,7 @@ def test_anything_else_that_is_returned_is_an_error(bench: Any) -> None:
         assert said[trial.params["what"]] in trial.user_attrs["error"]
 
 
+@pytest.mark.any_storage
 @pytest.mark.any_backend
 def test_a_wrong_report_fails_its_trial_and_says_what_was_wrong(bench: Any) -> None:
     said = {
@@ -355,6 +366,7 @@ def test_a_wrong_report_fails_its_trial_and_says_what_was_wrong(bench: Any) -> N
         assert trial.intermediate_values == {3: 1.0}
 
 
+@pytest.mark.any_storage
 def test_a_step_that_does_not_rise_is_left_out(bench: Any) -> None:
     steps = {"same step": 3, "falling step": 2}
     each_of(bench, "reports", "what", list(steps))
@@ -365,6 +377,7 @@ def test_a_step_that_does_not_rise_is_left_out(bench: Any) -> None:
         assert trial.user_attrs["events"] == [f"it reported step {reported} after step 3, which is left out"]
 
 
+@pytest.mark.any_storage
 def test_three_failures_alike_from_the_start_end_the_search(bench: Any) -> None:
     with pytest.raises(SearchError, match="first 3 trials all failed the same way: ValueError: no such file"):
         bench.search("all_fail", budget={"trials": 50}, execution={"workers": 1, "retries": 1})
@@ -372,6 +385,7 @@ def test_three_failures_alike_from_the_start_end_the_search(bench: Any) -> None:
     assert [len(bench.notes(n)) for n in range(3)] == [2, 2, 2]
 
 
+@pytest.mark.any_storage
 @pytest.mark.any_backend
 def test_failures_that_differ_do_not_end_the_search(bench: Any) -> None:
     bench.search("fail_differently", budget={"trials": 5})
@@ -386,6 +400,7 @@ def test_an_objective_that_cannot_be_loaded_ends_the_search_with_the_reason(benc
         bench.search(spec)
 
 
+@pytest.mark.any_backend
 def test_a_finished_study_returns_at_once_with_its_winner(bench: Any, recorder: Any) -> None:
     first = bench.search(budget={"trials": 3})
     watcher = recorder()
@@ -395,12 +410,14 @@ def test_a_finished_study_returns_at_once_with_its_winner(bench: Any, recorder: 
     assert len(bench.trials()) == 3
 
 
+@pytest.mark.any_backend
 def test_a_search_continues_to_a_larger_budget(bench: Any) -> None:
     bench.search(budget={"trials": 2})
     bench.search(budget={"trials": 5})
     assert bench.states() == ["COMPLETE"] * 5
 
 
+@pytest.mark.any_storage
 @pytest.mark.parametrize(
     ("budget", "said"),
     [
@@ -426,6 +443,7 @@ def test_a_budget_ends_the_search_and_stays_spent(
     assert len(bench.trials()) == len(trials)
 
 
+@pytest.mark.any_storage
 def test_every_trial_ends_when_a_target_is_reached_while_another_fails(bench: Any) -> None:
     """A trial that could be tried again is not left waiting in a search that asks no more."""
     spec = bench.spec("trial_one_fails", budget={"trials": 50, "target": 1.0}, execution={"workers": 2})
@@ -464,6 +482,7 @@ def test_the_word_of_another_process_puts_running_trials_back(bench: Any, record
     assert begins[0] == 0 and begins[1] >= 1, "from its checkpoint"
 
 
+@pytest.mark.any_storage
 def test_a_report_that_a_kill_kept_from_the_study_arrives_with_the_next_attempt(
     bench: Any, recorder: Any
 ) -> None:
@@ -483,6 +502,7 @@ def test_a_report_that_a_kill_kept_from_the_study_arrives_with_the_next_attempt(
     assert bench.states() == ["COMPLETE"]
 
 
+@pytest.mark.any_storage
 @pytest.mark.parametrize(
     ("execution", "said"),
     [
@@ -533,6 +553,7 @@ def test_a_second_driver_on_the_study_is_refused(bench: Any, recorder: Any) -> N
     assert bench.states() == ["COMPLETE"]
 
 
+@pytest.mark.any_storage
 @pytest.mark.any_backend
 def test_a_changed_space_is_refused_with_the_difference(bench: Any) -> None:
     bench.search(budget={"trials": 1})
@@ -542,6 +563,7 @@ def test_a_changed_space_is_refused_with_the_difference(bench: Any) -> None:
     assert len(bench.trials()) == 1
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("trials", [0, 1])
 def test_a_study_of_another_program_is_refused(bench: Any, trials: int) -> None:
     storage = optuna.storages.RDBStorage(bench.url)
@@ -554,6 +576,7 @@ def test_a_study_of_another_program_is_refused(bench: Any, trials: int) -> None:
     assert len(bench.trials()) == trials
 
 
+@pytest.mark.any_storage
 def test_an_interrupted_search_continues_with_the_same_configurations(bench: Any, recorder: Any) -> None:
     fields: dict[str, Any] = {"budget": {"trials": 6}, "early_stopping": HYPERBAND}
     fields["search"] = {"sampler": "tpe", "seed": 3, "n_startup_trials": 2}

@@ -27,6 +27,8 @@ from hpsearch.search.errors import UsageError
 from hpsearch.spaces import Spec
 from hpsearch.storage.live import COMMAND_PREFIX
 
+from ...support.watchers import Recorder
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.parametrize("storage_name", ["sqlite"], indirect=True),
@@ -92,13 +94,8 @@ def workers_of(pid: int) -> list[int]:
 def test_packs_of_a_search_are_its_trials_alone(bench: Any, alone: list[Any]) -> None:
     together: set[int] = set()
 
-    class Watcher:
-        def trial_ended(self, driver: Any, trial: FrozenTrial) -> None: ...
-        def say(self, message: str) -> None: ...
-        def tick(self, driver: Any) -> None:
-            together.add(len(driver.running))
-
-    bench.search(bench.make_spec(**packed(2, workers=2, cpus_per_trial=0.5)), watcher=Watcher())
+    watcher = Recorder(at_tick=lambda driver: together.add(len(driver.running)))
+    bench.search(bench.make_spec(**packed(2, workers=2, cpus_per_trial=0.5)), watcher=watcher)
     assert [told(trial) for trial in bench.trials()] == alone
     assert max(together) == 4
 

@@ -18,7 +18,6 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search.backends.ray.stopping import TuneHyperband, TunePruner, tune_pruner
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.errors import UsageError
 from hpsearch.search.scheduling import brackets_of
 from hpsearch.search.scheduling.pruners import make_pruner
@@ -27,6 +26,8 @@ from hpsearch.spaces import Spec
 from hpsearch.spaces.stopping import METHODS
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.studies import SPEC, open_live
+
+from ...support.watchers import Undisturbed
 
 pytestmark = pytest.mark.ray
 
@@ -399,15 +400,6 @@ def test_what_tune_has_is_tunes(stopping: dict[str, Any], kind: type[BasePruner]
     assert isinstance(tune_pruner(spec_of(**stopping)), kind)
 
 
-class Silence:
-    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
-
-    def tick(self, search: SearchView) -> None: ...
-
-    def say(self, message: str) -> None:
-        raise AssertionError(message)
-
-
 @pytest.mark.parametrize(
     ("stopping", "goal"),
     [(HALVING, "minimize"), (HYPERBAND, "maximize"), (MEDIAN | {"n_startup_trials": 1}, "minimize")],
@@ -421,7 +413,7 @@ def test_a_search_that_is_interrupted_stops_the_same_trials(
     def search(file: str, until: int = 10**9) -> list[tuple[str, int | None, dict[str, Any]]]:
         storage = open_storage(f"sqlite:///{tmp_path / file}", create=True)
         live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
-        driver = Driver(spec, live, runs=tmp_path / "runs", watcher=Silence(), pruner=tune_pruner(spec))
+        driver = Driver(spec, live, runs=tmp_path / "runs", watcher=Undisturbed(), pruner=tune_pruner(spec))
         while len(driver.trials) < until and (given := driver.ask()) is not None:
             middle = until == len(driver.trials)  # the last of this search is put back on its way
             for step in range(1, 10):

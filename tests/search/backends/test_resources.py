@@ -58,64 +58,63 @@ AUTO: Any = "auto"
 ONE, FOUR = [node(2)], [node(16, gpus=4)]
 
 
-@pytest.mark.parametrize(
-    ("nodes", "asked", "workers", "cpus", "gpus"),
-    [
-        (ONE, {}, 2, 1, 0),
-        (ONE, {"workers": 1}, 1, 2, 0),
-        (ONE, {"workers": 2}, 2, 1, 0),
-        (ONE, {"workers": 4}, 4, 0.5, 0),
-        (ONE, {"workers": 3}, 3, 0.6666, 0),
-        (ONE, {"cpus_per_trial": 2.0}, 1, 2, 0),
-        (ONE, {"cpus_per_trial": 0.25}, 8, 0.25, 0),
-        (ONE, {"cpus_per_trial": 0.1}, 20, 0.1, 0),
-        (ONE, {"workers": 1, "cpus_per_trial": 1.0}, 1, 1, 0),
-        ([node(7)], {"workers": 2}, 2, 3, 0),
-        ([node(0.5)], {}, 1, 0.5, 0),
-        (FOUR, {}, 4, 4, 1),
-        (FOUR, {"workers": 1}, 1, 16, 1),
-        (FOUR, {"workers": 8}, 8, 2, 0.5),
-        (FOUR, {"workers": 5}, 5, 3, 0.5),
-        ([node(8, gpus=1)], {"workers": 6}, 6, 1, 0.1666),
-        (FOUR, {"gpus_per_trial": 0.25}, 16, 1, 0.25),
-        (FOUR, {"gpus_per_trial": 0.4}, 8, 2, 0.4),  # never across devices
-        (FOUR, {"gpus_per_trial": 0.6}, 4, 4, 0.6),
-        (FOUR, {"gpus_per_trial": 2.0}, 2, 8, 2),
-        (FOUR, {"gpus_per_trial": 3.0}, 1, 16, 3),
-        (FOUR, {"gpus_per_trial": 0.0}, 16, 1, 0),
-        (FOUR, {"gpus_per_trial": 1.0, "cpus_per_trial": 8.0}, 2, 8, 1),
-        ([node(4, gpus=8)], {}, 8, 0.5, 1),
-        ([node(64), node(4, gpus=4)], {}, 4, 1, 1),  # the cores beside no GPU are no use
-        ([node(64), node(4, gpus=4)], {"workers": 2}, 2, 2, 1),
-        ([node(2), node(8), node(3)], {}, 13, 1, 0),
-        ([node(2), node(8), node(3)], {"workers": 3}, 3, 3, 0),
-        ([node(2), node(8), node(3)], {"cpus_per_trial": 3.0}, 3, 3, 0),
-        ([node(8, gpus=1), node(8, gpus=3)], {"gpus_per_trial": 2.0}, 1, 8, 2),
-        ([node(0), node(4)], {}, 4, 1, 0),  # a head node that runs nothing
-        ([node(8, gibs=3)], {}, 3, 2, 0),
-        ([node(8, gibs=0.5)], {}, 1, 8, 0),
-        ([node(8, gibs=9)], {"max_memory": 4 * GIB}, 2, 4, 0),
-        ([node(8, gibs=3), node(8, gibs=9)], {"max_memory": 4 * GIB}, 2, 4, 0),
-        ([node(16, gibs=9, gpus=4)], {"max_memory": 4 * GIB}, 2, 8, 1),
-        ([node(8)], {"pack": 4}, 8, 1, 0),
-        ([node(8, gibs=17)], {"max_memory": 4 * GIB, "pack": 2}, 2, 4, 0),
-        ([node(8, gibs=17)], {"max_memory": 4 * GIB, "pack": 4}, 1, 8, 0),
-        ([node(8, gibs=17)], {"max_memory": 4 * GIB, "pack": "auto"}, 4, 2, 0),  # counted as one until it is measured
-        ([node(8, gibs=17), node(2, gibs=9)], {"max_memory": 4 * GIB, "pack": 2}, 3, 2, 0),
-        ([node(8)], {"processes_per_trial": 2}, 4, 2, 0),  # a core for each process
-        ([node(1)], {"processes_per_trial": 2}, 1, 1, 0),
-        ([node(8, gibs=5)], {"processes_per_trial": 2}, 2, 4, 0),
-        ([node(8, gpus=4)], {"processes_per_trial": 2}, 2, 4, 2),  # and a GPU
-        ([node(8, gpus=4)], {"processes_per_trial": 2, "workers": 1}, 1, 8, 2),
-    ],
-)  # fmt: skip
-def test_what_is_not_said_is_shared_evenly(
-    nodes: list[Node], asked: dict[str, Any], workers: int, cpus: float, gpus: float
-) -> None:
-    found = share(Execution(**asked), nodes, "this machine")
-    pack = asked.get("pack", 1)
-    memory = asked["max_memory"] * (1 if pack == "auto" else pack) if "max_memory" in asked else None
-    assert found == WorkerShare(workers, cpus, gpus, memory, asked.get("processes_per_trial", 1))
+SHARES: list[tuple[list[Node], dict[str, Any], int, float, float]] = [
+    (ONE, {}, 2, 1, 0),
+    (ONE, {"workers": 1}, 1, 2, 0),
+    (ONE, {"workers": 2}, 2, 1, 0),
+    (ONE, {"workers": 4}, 4, 0.5, 0),
+    (ONE, {"workers": 3}, 3, 0.6666, 0),
+    (ONE, {"cpus_per_trial": 2.0}, 1, 2, 0),
+    (ONE, {"cpus_per_trial": 0.25}, 8, 0.25, 0),
+    (ONE, {"cpus_per_trial": 0.1}, 20, 0.1, 0),
+    (ONE, {"workers": 1, "cpus_per_trial": 1.0}, 1, 1, 0),
+    ([node(7)], {"workers": 2}, 2, 3, 0),
+    ([node(0.5)], {}, 1, 0.5, 0),
+    (FOUR, {}, 4, 4, 1),
+    (FOUR, {"workers": 1}, 1, 16, 1),
+    (FOUR, {"workers": 8}, 8, 2, 0.5),
+    (FOUR, {"workers": 5}, 5, 3, 0.5),
+    ([node(8, gpus=1)], {"workers": 6}, 6, 1, 0.1666),
+    (FOUR, {"gpus_per_trial": 0.25}, 16, 1, 0.25),
+    (FOUR, {"gpus_per_trial": 0.4}, 8, 2, 0.4),  # never across devices
+    (FOUR, {"gpus_per_trial": 0.6}, 4, 4, 0.6),
+    (FOUR, {"gpus_per_trial": 2.0}, 2, 8, 2),
+    (FOUR, {"gpus_per_trial": 3.0}, 1, 16, 3),
+    (FOUR, {"gpus_per_trial": 0.0}, 16, 1, 0),
+    (FOUR, {"gpus_per_trial": 1.0, "cpus_per_trial": 8.0}, 2, 8, 1),
+    ([node(4, gpus=8)], {}, 8, 0.5, 1),
+    ([node(64), node(4, gpus=4)], {}, 4, 1, 1),  # the cores beside no GPU are no use
+    ([node(64), node(4, gpus=4)], {"workers": 2}, 2, 2, 1),
+    ([node(2), node(8), node(3)], {}, 13, 1, 0),
+    ([node(2), node(8), node(3)], {"workers": 3}, 3, 3, 0),
+    ([node(2), node(8), node(3)], {"cpus_per_trial": 3.0}, 3, 3, 0),
+    ([node(8, gpus=1), node(8, gpus=3)], {"gpus_per_trial": 2.0}, 1, 8, 2),
+    ([node(0), node(4)], {}, 4, 1, 0),  # a head node that runs nothing
+    ([node(8, gibs=3)], {}, 3, 2, 0),
+    ([node(8, gibs=0.5)], {}, 1, 8, 0),
+    ([node(8, gibs=9)], {"max_memory": 4 * GIB}, 2, 4, 0),
+    ([node(8, gibs=3), node(8, gibs=9)], {"max_memory": 4 * GIB}, 2, 4, 0),
+    ([node(16, gibs=9, gpus=4)], {"max_memory": 4 * GIB}, 2, 8, 1),
+    ([node(8)], {"pack": 4}, 8, 1, 0),
+    ([node(8, gibs=17)], {"max_memory": 4 * GIB, "pack": 2}, 2, 4, 0),
+    ([node(8, gibs=17)], {"max_memory": 4 * GIB, "pack": 4}, 1, 8, 0),
+    ([node(8, gibs=17)], {"max_memory": 4 * GIB, "pack": "auto"}, 4, 2, 0),  # counted as one until it is measured
+    ([node(8, gibs=17), node(2, gibs=9)], {"max_memory": 4 * GIB, "pack": 2}, 3, 2, 0),
+    ([node(8)], {"processes_per_trial": 2}, 4, 2, 0),  # a core for each process
+    ([node(1)], {"processes_per_trial": 2}, 1, 1, 0),
+    ([node(8, gibs=5)], {"processes_per_trial": 2}, 2, 4, 0),
+    ([node(8, gpus=4)], {"processes_per_trial": 2}, 2, 4, 2),  # and a GPU
+    ([node(8, gpus=4)], {"processes_per_trial": 2, "workers": 1}, 1, 8, 2),
+]  # fmt: skip
+
+
+def test_what_is_not_said_is_shared_evenly(subtests: pytest.Subtests) -> None:
+    for nodes, asked, workers, cpus, gpus in SHARES:
+        with subtests.test(f"{asked} on {nodes}"):
+            found = share(Execution(**asked), nodes, "this machine")
+            pack = asked.get("pack", 1)
+            memory = asked["max_memory"] * (1 if pack == "auto" else pack) if "max_memory" in asked else None
+            assert found == WorkerShare(workers, cpus, gpus, memory, asked.get("processes_per_trial", 1))
 
 
 @pytest.mark.parametrize(

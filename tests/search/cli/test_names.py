@@ -171,9 +171,10 @@ def test_deleting_another_programs_study_deletes_nothing_else(cli: Call, tmp_pat
     assert len(list(tmp_path.rglob("precious"))) == 3
 
 
-@pytest.mark.parametrize("name", [*REFUSED, *TAKEN], ids=repr)
-def test_a_training_by_default_stays_in_its_folder(name: str) -> None:
-    document = Document("best.yaml", "lora", "loss", {}, 0, {"study": name, "trial": "../1"})
-    folder = default_folder(document)
-    assert folder.parent == Path("trained") and folder.name not in ("", ".", "..")
-    assert len(folder.name.encode()) < 255 and not set(folder.name) & set("/\\\0\n")
+def test_a_training_by_default_stays_in_its_folder(subtests: pytest.Subtests) -> None:
+    for name in [*REFUSED, *TAKEN]:
+        with subtests.test(repr(name)):
+            document = Document("best.yaml", "lora", "loss", {}, 0, {"study": name, "trial": "../1"})
+            folder = default_folder(document)
+            assert folder.parent == Path("trained") and folder.name not in ("", ".", "..")
+            assert len(folder.name.encode()) < 255 and not set(folder.name) & set("/\\\0\n")

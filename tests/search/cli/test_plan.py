@@ -16,7 +16,8 @@ import pytest
 from hpsearch.search.cli.options import given
 from hpsearch.search.operations.changes import audit_change, confirmation_change
 
-HPSEARCH = Path(sys.executable).with_name("hpsearch")
+from ...support.bench import HPSEARCH
+
 SECONDS = {"broken": "60", "silent": "2", "starts": "20", "diverges": "60"}  # of the measurement, at most
 FUNCTION = """
 import time

@@ -11,10 +11,9 @@ import pytest
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.progress import LineProgress, ending_line, picture, sparkline
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec
-from hpsearch.storage.database import open_storage
-from hpsearch.storage.studies import SPEC, open_live
+
+from ...support.driving import DrivenStudy
 
 WIDE = {f"a_parameter_with_a_long_name_{i}": {"min": 0.0, "max": 1.0} for i in range(4)}
 
@@ -28,16 +27,15 @@ def lines() -> LineProgress:
 def driver(make_spec: Callable[..., Spec], lines: LineProgress, tmp_path: Path) -> Iterator[Driver]:
     """A search of wide configurations, with one trial ended and one running."""
     spec = make_spec(parameters=WIDE, early_stopping={"method": "none", "max": 1800})
-    database = open_storage(f"sqlite:///{tmp_path / 'a.db'}", create=True)
-    live = open_live(database, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
-    driver = Driver(spec, live, runs=tmp_path / "runs", watcher=lines, pruner=make_pruner(spec))
+    study = DrivenStudy(tmp_path, lines)
+    driver = study.driver(spec)
     for _ in range(2):
         assert driver.ask() is not None
     driver.complete(0, 1.25)
     for step, value in ((600, 3.0), (1200, 2.0)):
         assert driver.report(1, value, step, {}) is None
     yield driver
-    database.engine.dispose()
+    study.close()
 
 
 def drawn(driver: Driver, width: int) -> list[str]:

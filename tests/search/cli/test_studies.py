@@ -170,7 +170,7 @@ def test_show_study(database: Path) -> None:
 
 
 @pytest.mark.parametrize("audit", ["audit: 0.001\n", ""], ids=["asked", "by default"])
-def test_an_audit_that_drew_nobody_says_so_where_it_was_asked_for(tmp_path: Path, audit: str) -> None:
+def test_an_audit_that_drew_no_trial_says_so_where_it_was_asked_for(tmp_path: Path, audit: str) -> None:
     database = search(tmp_path, SPACE + audit)
     told = ["it drew none of the trials that were to stop"] * bool(audit)
     assert read(database, "show", "curves")["audit"] == told

@@ -111,7 +111,7 @@ def open_to_others(roots: list[Path]) -> Iterator[Path]:
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_on_ray_too_and_nobody_else_writes_its_temporary_files(tmp_path: Path) -> None:
+def test_on_ray_too_and_no_other_user_writes_its_temporary_files(tmp_path: Path) -> None:
     folder = Folder(tmp_path, 0o002)
     (folder.path / "obj.py").write_text(OBJECTIVE.replace("    print", "    time.sleep(1)\n    print"))
     process = folder.start("run s.yaml --plain --backend ray")

@@ -30,19 +30,17 @@ from hpsearch.storage.files import CHECKPOINT
 from hpsearch.storage.studies import SPEC, open_live
 from hpsearch.storage.trial_attrs import audited_at, confirms, state_of, trained_to
 
+from ...support.watchers import Recorder
+
 X = {"x": {"min": 0.0, "max": 1.0}}
 RUNGS = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
 
 
-class Nobody:
+class Looking(Recorder):
     """A watcher that asks what the line about a trial shows, and what the table shows."""
 
     def trial_ended(self, search: SearchView, trial: Any) -> None:
         assert search.finished and search.states and (search.best is None or search.best.value is not None)
-
-    def tick(self, search: SearchView) -> None: ...
-
-    def say(self, message: str) -> None: ...
 
 
 @pytest.fixture
@@ -54,7 +52,7 @@ def make_driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
         live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
         opened.append(live)
         return Driver(
-            spec, live, runs=(tmp_path / file).parent / "runs", watcher=Nobody(), pruner=make_pruner(spec)
+            spec, live, runs=(tmp_path / file).parent / "runs", watcher=Looking(), pruner=make_pruner(spec)
         )
 
     yield make

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ import pytest
 
 from hpsearch.search import open_study
 
-HPSEARCH = Path(sys.executable).with_name("hpsearch")
+from ...support.bench import HPSEARCH
+
 OLDER = Path(__file__).with_name("older")
 TOLD = ("reason", "baseline", "hpsearch:events", "confirms", "confirms_seed")  # attributes without a time
 

@@ -21,6 +21,8 @@ from hpsearch.spaces import SpaceError
 from hpsearch.storage import StorageError
 from hpsearch.storage.workspace import Workspace
 
+from ...support.watchers import Recorder
+
 ONLY_COMMANDS = {"dashboard"}  # it serves until it is ended
 SPACE = """\
 version: 1
@@ -41,16 +43,6 @@ def curve(trial):
         trial.report((trial.params["x"] - 0.3) ** 2 + 1 / step, step)
     return (trial.params["x"] - 0.3) ** 2
 """
-
-
-class Quiet:
-    """A watcher that shows nothing."""
-
-    def trial_ended(self, search: Any, trial: Any) -> None: ...
-
-    def tick(self, search: Any) -> None: ...
-
-    def say(self, message: str) -> None: ...
 
 
 def commands() -> dict[str, Any]:
@@ -96,7 +88,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     workspace = Workspace.at(str(folder / "studies.db"))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        result = run.run(workspace=workspace, space=folder / "curve.yaml", watcher=Quiet())
+        result = run.run(workspace=workspace, space=folder / "curve.yaml", watcher=Recorder())
     assert result.to_json()["ran"] == 4
     return workspace
 

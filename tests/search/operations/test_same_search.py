@@ -13,15 +13,9 @@ from hpsearch.search.errors import SearchError
 from hpsearch.search.preflight.objective import texts_of
 from hpsearch.storage.studies import SPEC, TEXTS
 
+from ...support.watchers import Recorder
+
 LINES = "".join(f"line {n} of a small text\n" for n in range(400))
-
-
-class Silent:
-    def trial_ended(self, driver: Any, trial: Any) -> None: ...
-
-    def tick(self, driver: Any) -> None: ...
-
-    def say(self, message: str) -> None: ...
 
 
 @pytest.fixture
@@ -43,14 +37,14 @@ def spec(make_spec: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
 
 def test_a_text_that_was_edited_under_a_study_is_refused(spec: Any, tmp_path: Path) -> None:
     storage = str(tmp_path / "s.db")
-    result = run(spec, storage=storage, watcher=Silent())
+    result = run(spec, storage=storage, watcher=Recorder())
     assert result.study.user_attrs[TEXTS] == texts_of(spec) and len(texts_of(spec)["mine.txt"]) == 64
     more = spec.override(budget={"trials": 2})
     (tmp_path / "mine.txt").write_text(LINES + "and one more\n")
     with pytest.raises(SearchError, match=r"mine\.txt: changed since the study \"study\" began"):
-        run(more, storage=storage, watcher=Silent())
+        run(more, storage=storage, watcher=Recorder())
     (tmp_path / "mine.txt").write_text(LINES)
-    assert run(more, storage=storage, watcher=Silent()).ran == 1
+    assert run(more, storage=storage, watcher=Recorder()).ran == 1
 
 
 def test_a_folder_is_known_by_its_files_and_their_names(make_spec: Any, tmp_path: Path) -> None:
@@ -73,16 +67,16 @@ def test_a_study_of_a_version_that_knew_fewer_fields_goes_on(spec: Any, tmp_path
     stopping = {"method": "asha", "min": 2, "max": 8}
     before = spec.override(early_stopping=stopping)
     storage = str(tmp_path / "s.db")
-    result = run(before, storage=storage, watcher=Silent())
+    result = run(before, storage=storage, watcher=Recorder())
     stored = result.study.user_attrs[SPEC]
     del stored["early_stopping"]["type"], stored["confirm"]
     database = optuna.load_study(study_name="study", storage=f"sqlite:///{storage}")
     database.set_user_attr(SPEC, stored)
     more = before.override(budget={"trials": 2})
-    assert run(more, storage=storage, watcher=Silent()).ran == 1
+    assert run(more, storage=storage, watcher=Recorder()).ran == 1
     promoting = more.override(early_stopping=stopping | {"type": "promotion"})
     with pytest.raises(SearchError, match=r'early_stopping\.type: "stopping" -> "promotion"'):
-        run(promoting, storage=storage, watcher=Silent())
+        run(promoting, storage=storage, watcher=Recorder())
 
 
 def test_of_a_function_of_the_user_s_no_text_is_known(make_spec: Any) -> None:

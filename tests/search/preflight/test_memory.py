@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from optuna.trial import FrozenTrial
 
 from hpsearch.search.backends.resources import Room, WorkerShare, room_for, share, this_machine
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Failure
-from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.preflight.memory import (
     OWN_BYTES,
@@ -25,13 +23,14 @@ from hpsearch.search.preflight.memory import (
     MemoryModel,
     expected_memory,
 )
-from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.search.trials.configuration import config_of
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.spaces.samplers import SAMPLERS
 from hpsearch.spaces.settings import Execution
-from hpsearch.storage.database import open_storage
-from hpsearch.storage.studies import MEMORY, SPEC, open_live
+from hpsearch.storage.studies import MEMORY
+
+from ...support.driving import DrivenStudy
+from ...support.watchers import Recorder
 
 MODELS = {
     "objective": "pretrain",
@@ -55,52 +54,9 @@ def room(megabytes: float) -> Room:
     return Room(round(megabytes * 1e6), "host", "a trial may take so much")
 
 
-class Listener:
-    """A watcher that remembers what is said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
-
-    def tick(self, search: SearchView) -> None: ...
-
-    def say(self, message: str) -> None:
-        self.said.append(message)
-
-
-class Table:
-    """Searches without workers, over a database."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.listener = Listener()
-        self._opened: list[optuna.storages.RDBStorage] = []
-
-    def driver(self, spec: Spec, memory: MemoryModel) -> Driver:
-        storage = open_storage(f"sqlite:///{self.folder / 'a.db'}", create=True)
-        self._opened.append(storage)
-        live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
-        limited = spec.limited(memory.problem)
-        return Driver(
-            limited,
-            live,
-            runs=self.folder / "runs",
-            watcher=self.listener,
-            pruner=make_pruner(spec),
-            memory=memory,
-        )
-
-    def close(self) -> None:
-        for storage in self._opened:
-            storage.engine.dispose()
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Iterator[Table]:
-    found = Table(tmp_path)
-    yield found
-    found.close()
+def limited_driver(study: DrivenStudy, spec: Spec, memory: MemoryModel) -> Driver:
+    """A driver whose space has no configuration that does not fit."""
+    return study.driver(spec.limited(memory.problem), memory=memory)
 
 
 @pytest.fixture
@@ -114,12 +70,12 @@ def peaks(memory: MemoryModel, spec: Spec, trials: Sequence[FrozenTrial]) -> lis
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_no_sampler_proposes_what_does_not_fit(table: Table, models: Spec, sampler: str) -> None:
+def test_no_sampler_proposes_what_does_not_fit(study: DrivenStudy, models: Spec, sampler: str) -> None:
     search = {"sampler": sampler, "seed": 3}
     parameters: dict[str, Any] = {"batch_size": {"min": 1, "max": 64}} if sampler == "cmaes" else {}
     spec = models.override(search=search, budget={"trials": 14}, parameters=parameters)
     memory = MemoryModel(spec, room(370), MEASURED)
-    driver = table.driver(spec, memory)
+    driver = limited_driver(study, spec, memory)
     while (given := driver.ask()) is not None:
         driver.complete(given.number, given.params["width"])
     driver.close()
@@ -203,14 +159,16 @@ def test_a_measurement_takes_a_part_of_the_time_of_a_search(
     assert "three steps took longer than 0.2 s" in failed
 
 
-def test_what_ran_out_of_memory_is_left_out_with_all_that_takes_more(table: Table, models: Spec) -> None:
+def test_what_ran_out_of_memory_is_left_out_with_all_that_takes_more(
+    study: DrivenStudy, models: Spec
+) -> None:
     spec = models.override(search={"sampler": "random", "seed": 1}, budget={"trials": 30})
 
     def counted(memory: MemoryModel, trials: Sequence[FrozenTrial]) -> list[float]:
         return peaks(memory, spec, trials)
 
     memory = MemoryModel(spec, room(1e6))
-    driver = table.driver(spec, memory)
+    driver = limited_driver(study, spec, memory)
     over = None
     while (given := driver.ask()) is not None and len(driver.trials) < 20:
         peak = memory.peak(given.params) or 0.0
@@ -223,11 +181,11 @@ def test_what_ran_out_of_memory_is_left_out_with_all_that_takes_more(table: Tabl
     driver.close()
     found = counted(memory, driver.trials)
     assert len(found) == 20 and max(found[over + 1 :]) < found[over]
-    (said,) = (line for line in table.listener.said if "ran out of memory" in line)
+    (said,) = (line for line in study.watcher.said if "ran out of memory" in line)
     assert said.startswith(f"trial {over} ran out of memory, although it should have taken about ")
 
     again = MemoryModel(spec, room(1e6))  # which knows nothing but the study
-    driver = table.driver(spec, again)
+    driver = limited_driver(study, spec, again)
     while (given := driver.ask()) is not None:
         driver.complete(given.number, 1.0)
     driver.close()
@@ -235,10 +193,10 @@ def test_what_ran_out_of_memory_is_left_out_with_all_that_takes_more(table: Tabl
     assert len(found) == 30 and max(found[over + 1 :]) < found[over]
 
 
-def test_memory_that_was_short_for_another_reason_teaches_nothing(table: Table, models: Spec) -> None:
+def test_memory_that_was_short_for_another_reason_teaches_nothing(study: DrivenStudy, models: Spec) -> None:
     spec = models.override(search={"sampler": "random", "seed": 1})
     memory = MemoryModel(spec, room(1e6))
-    driver = table.driver(spec, memory)
+    driver = limited_driver(study, spec, memory)
     first, second = driver.ask(), driver.ask()
     assert first is not None and second is not None
     assert (memory.peak(first.params) or 0.0) < (memory.peak(second.params) or 0.0)
@@ -301,7 +259,7 @@ def test_a_search_with_too_large_configurations_runs_out_of_memory_nowhere(
         raise SearchError("it was measured already")
 
     monkeypatch.setattr(MemoryModel, "measured", twice)
-    watcher = Listener()
+    watcher = Recorder()
     bench.run(spec.override(budget={"trials": 5}), watcher=watcher)
     assert bench.states() == ["COMPLETE"] * 5
     assert not any("measured" in line for line in watcher.said)

@@ -40,7 +40,7 @@ def test_the_correlation_is_spearman_s(pairs: list[tuple[float, float]]) -> None
         assert rank_correlation(pairs) == pytest.approx(stats.spearmanr(one, other).statistic)
 
 
-def test_who_is_lost_is_counted_among_the_best_that_were_let_through() -> None:
+def test_lost_trials_are_counted_among_the_best_that_were_let_through() -> None:
     stopped = [0.1, 0.3, 0.31, 5.0, math.inf, 0.2]
     found = audited(stopped, [0.9, 0.2, 0.3, 0.5, 0.6, 0.7], 3, [(1, [(1.0, 2.0)] * 4)])
     assert found.lost == share(3, 6), "the best two of six are 0.2 and 0.3"

@@ -104,7 +104,7 @@ def test_the_baseline_wins_where_nothing_was_better(baseline: float) -> None:
     assert (found.gain is None) == (found.winner == 0)
 
 
-def test_who_cannot_be_trained_with_every_seed_is_out() -> None:
+def test_a_candidate_that_fails_with_one_seed_is_out() -> None:
     found = confirmed({3: [0.1, math.inf], 4: [1.0, 1.1]}, {3: 0.1, 4: 1.0})
     assert found.winner == 4
 
@@ -121,7 +121,7 @@ def test_what_no_seed_changes_is_certain() -> None:
 
 
 @pytest.mark.parametrize("seed_effect", [0.0, 0.02])
-def test_the_intervals_hold_for_whoever_was_picked(seed_effect: float) -> None:
+def test_the_intervals_hold_whichever_trial_was_picked(seed_effect: float) -> None:
     """Of sixty configurations the luckiest four are trained again; the truth is known, and so the rate."""
     rng, covered, gained, optimism, left = np.random.default_rng(0), 0, 0, 0.0, 0.0
     studies = 1000

@@ -59,35 +59,36 @@ UNIT = "{min: 1.0, max: 2.0}"
 MIDDLE = [1.5] * 10
 
 
-@pytest.mark.parametrize(
-    ("parameter", "values", "wanted"),
-    [
-        (UNIT, [1.99, 1.98, 1.97, *MIDDLE], ("upper", 3, 3, True)),
-        (UNIT, [1.5, 1.98, 1.97, *MIDDLE], ("upper", 2, 3, False)),
-        (UNIT, [1.01, 1.5, 1.5, *MIDDLE], ("lower", 1, 3, True)),
-        (UNIT, [1.5, 1.5, 1.97, *MIDDLE], None),
-        (UNIT, [1.06, 1.94, 1.5, *MIDDLE], None),  # near an end, and not within 5 % of it
-        (UNIT, [1.01, 1.99, 1.5, *MIDDLE], ("lower", 1, 3, True)),
-        (UNIT, [2.0] * 40, ("upper", 4, 4, True)),  # the best tenth
-        (UNIT, [2.0] * 9, None),  # too few
-        ("{min: 0.0, max: 2.0}", [0.0, 0.0, 0.0, *MIDDLE], None),  # zero is an end for good
-        ("{min: 1e-4, max: 1e-1, log: true}", [1.2e-4, *[1e-3] * 12], ("lower", 1, 3, True)),
-        ("{min: 1e-4, max: 1e-1, log: true}", [1e-3] * 12, None),  # near the end, were it not in ratio
-        ("{min: 2, max: 32, factor: 2}", [32, 16, 32, *[8] * 10], ("upper", 2, 3, True)),
-        ("{min: 1, max: 3}", [3, 2, 2, *[2] * 10], None),  # of three values two are ends
-        ("{min: 1, max: 3}", [2, 3, 3, 3, *[2] * 10], ("upper", 2, 3, False)),
-        ("{min: 1, max: 3}", [2, 3, 3, *[2] * 8, *[3] * 5], None),  # elsewhere as often as among the best
-        ("{min: 0, max: 1}", [1, 1, 0, 0, 1, 0, 1, 0, 0, 1, 1, 0], None),
-        ("{min: 0, max: 1}", [1] * 12, None),  # nobody knows the other
-        ("[4, 8, 16]", [16, 16, 8, *[8] * 10], ("upper", 2, 3, True)),
-        ("[16, 8, 4]", [4, 4, 8, *[8] * 10], ("lower", 2, 3, True)),
-        ("[a, b, c]", [*"ccc", *"bbbbbbbbbb"], None),
-    ],
-)
+RANGES: list[tuple[str, list[Any], Any]] = [
+    (UNIT, [1.99, 1.98, 1.97, *MIDDLE], ("upper", 3, 3, True)),
+    (UNIT, [1.5, 1.98, 1.97, *MIDDLE], ("upper", 2, 3, False)),
+    (UNIT, [1.01, 1.5, 1.5, *MIDDLE], ("lower", 1, 3, True)),
+    (UNIT, [1.5, 1.5, 1.97, *MIDDLE], None),
+    (UNIT, [1.06, 1.94, 1.5, *MIDDLE], None),  # near an end, and not within 5 % of it
+    (UNIT, [1.01, 1.99, 1.5, *MIDDLE], ("lower", 1, 3, True)),
+    (UNIT, [2.0] * 40, ("upper", 4, 4, True)),  # the best tenth
+    (UNIT, [2.0] * 9, None),  # too few
+    ("{min: 0.0, max: 2.0}", [0.0, 0.0, 0.0, *MIDDLE], None),  # zero is an end for good
+    ("{min: 1e-4, max: 1e-1, log: true}", [1.2e-4, *[1e-3] * 12], ("lower", 1, 3, True)),
+    ("{min: 1e-4, max: 1e-1, log: true}", [1e-3] * 12, None),  # near the end, were it not in ratio
+    ("{min: 2, max: 32, factor: 2}", [32, 16, 32, *[8] * 10], ("upper", 2, 3, True)),
+    ("{min: 1, max: 3}", [3, 2, 2, *[2] * 10], None),  # of three values two are ends
+    ("{min: 1, max: 3}", [2, 3, 3, 3, *[2] * 10], ("upper", 2, 3, False)),
+    ("{min: 1, max: 3}", [2, 3, 3, *[2] * 8, *[3] * 5], None),  # elsewhere as often as among the best
+    ("{min: 0, max: 1}", [1, 1, 0, 0, 1, 0, 1, 0, 0, 1, 1, 0], None),
+    ("{min: 0, max: 1}", [1] * 12, None),  # nobody knows the other
+    ("[4, 8, 16]", [16, 16, 8, *[8] * 10], ("upper", 2, 3, True)),
+    ("[16, 8, 4]", [4, 4, 8, *[8] * 10], ("lower", 2, 3, True)),
+    ("[a, b, c]", [*"ccc", *"bbbbbbbbbb"], None),
+]
+
+
 @pytest.mark.parametrize("goal", ["minimize", "maximize"])
-def test_what_is_an_edge(parameter: str, values: list[Any], wanted: Any, goal: Goal) -> None:
-    edge = edge_of(parameter, values, goal=goal)
-    assert (None if edge is None else (edge.end, edge.at, edge.best, edge.winner)) == wanted
+def test_what_is_an_edge(subtests: pytest.Subtests, goal: Goal) -> None:
+    for parameter, values, wanted in RANGES:
+        with subtests.test(f"{parameter}, {values}"):
+            edge = edge_of(parameter, values, goal=goal)
+            assert (None if edge is None else (edge.end, edge.at, edge.best, edge.winner)) == wanted
 
 
 def test_what_the_objective_takes_is_its_limit() -> None:

@@ -2,42 +2,28 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hpsearch.search import open_study
-from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Assignment, Failure
 from hpsearch.search.results.why import TrialHistory, history_of
-from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec
 from hpsearch.storage import StorageError
-from hpsearch.storage.database import open_storage
-from hpsearch.storage.files import CHECKPOINT
-from hpsearch.storage.studies import SPEC, open_live
 
-PROMOTION = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
-SILENT: Any = SimpleNamespace(
-    trial_ended=lambda driver, trial: None, tick=lambda driver: None, say=lambda message: None
-)
+from ...support.driving import PROMOTION, DrivenStudy, asked, save_checkpoint
 
 
 class Hand:
     """A search without workers: this test answers for them."""
 
     def __init__(self, folder: Path, spec: Spec) -> None:
-        self._file = folder / "a.db"
-        self._database = open_storage(f"sqlite:///{self._file}", create=True)
-        live = open_live(self._database, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
-        self.driver = Driver(spec, live, runs=folder / "runs", watcher=SILENT, pruner=make_pruner(spec))
+        self._study = DrivenStudy(folder)
+        self.driver = self._study.driver(spec)
 
     def ask(self) -> Assignment:
-        given = self.driver.ask()
-        assert given is not None
-        (given.folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
-        (given.folder / CHECKPOINT / "weights").touch()
+        given = asked(self.driver)
+        save_checkpoint(given)
         return given
 
     def to(self, step: int, value: float) -> int:
@@ -52,10 +38,10 @@ class Hand:
         return number
 
     def story(self, number: int) -> TrialHistory:
-        return history_of(open_study("study", storage=str(self._file)), number)
+        return history_of(self._study.result(), number)
 
     def close(self) -> None:
-        self._database.engine.dispose()
+        self._study.close()
 
 
 @pytest.fixture
@@ -91,7 +77,7 @@ def test_a_trial_that_waits_tells_what_would_let_it_go_on(search: Callable[..., 
     assert third.waits[-1].startswith("no search runs now")
 
 
-def test_the_best_at_a_rung_tells_who_went_on_before_it(search: Callable[..., Hand]) -> None:
+def test_the_best_at_a_rung_names_the_trials_promoted_before_it(search: Callable[..., Hand]) -> None:
     hand = search(early_stopping=PROMOTION, budget={"trials": 4})
     for value in (5.0, 6.0, 4.0):
         number = hand.to(1, value)
@@ -129,7 +115,7 @@ def test_what_is_told_comes_true(search: Callable[..., Hand]) -> None:
     assert story.events[-1] == "resumed at 1 step, ranked 2 of 6"
 
 
-def test_who_suggested_it(search: Callable[..., Hand]) -> None:
+def test_the_sampler_that_suggested_it_is_named(search: Callable[..., Hand]) -> None:
     hand = search(search={"sampler": "tpe", "n_startup_trials": 3})
     for value in (3.0, 2.0, 1.0):
         hand.complete(value)
@@ -143,7 +129,7 @@ def test_who_suggested_it(search: Callable[..., Hand]) -> None:
     assert hand.story(2).end == "ran to its end: loss 1, ranked 1 of 5 complete"
 
 
-def test_who_suggested_it_where_trials_pause(search: Callable[..., Hand]) -> None:
+def test_the_sampler_that_suggested_it_is_named_where_trials_pause(search: Callable[..., Hand]) -> None:
     hand = search(search={"sampler": "tpe", "n_startup_trials": 2}, early_stopping=PROMOTION)
     for value in (3.0, 2.0, 1.0):
         hand.to(1, value)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search.engine.driver import Driver
-from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.errors import SearchError
 from hpsearch.search.sampling.distributions import distribution, suggest
 from hpsearch.search.sampling.factory import sampler_of
@@ -30,6 +29,8 @@ from hpsearch.spaces.samplers import SAMPLERS
 from hpsearch.spaces.stopping import METHODS
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.studies import SPEC, open_live
+
+from ...support.watchers import Undisturbed
 
 NUMERIC: dict[str, Any] = {
     "x": {"min": 0.0, "max": 1.0},
@@ -62,15 +63,6 @@ EXTRAS: dict[str, dict[str, Any]] = {
 DRAWN = [name for name in SAMPLERS if name not in ("grid", "hyperopt-atpe")]
 
 
-class Silence:
-    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
-
-    def tick(self, search: SearchView) -> None: ...
-
-    def say(self, message: str) -> None:
-        raise AssertionError(message)
-
-
 def loss(params: dict[str, Any], step: int) -> float:
     x = float(params.get("x", 0.5))
     return (x - 0.3) ** 2 + math.log(1 + params.get("n", 1)) / 50 + 1 / step
@@ -89,7 +81,7 @@ def search(tmp_path: Path) -> Iterator[Search]:
         storage = open_storage(f"sqlite:///{tmp_path / file}", create=True)
         opened.append(storage)
         live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
-        driver = Driver(spec, live, runs=tmp_path / "runs", watcher=Silence(), pruner=make_pruner(spec))
+        driver = Driver(spec, live, runs=tmp_path / "runs", watcher=Undisturbed(), pruner=make_pruner(spec))
         while len(driver.trials) < until and (given := driver.ask()) is not None:
             for step in range(1, 10):
                 value = loss(given.params, step)
@@ -430,7 +422,7 @@ def test_the_last_point_of_a_grid_is_retried_too(tmp_path: Path, make_spec: Any,
     search(spec, until=1)
     storage = open_storage(f"sqlite:///{tmp_path / 'a.db'}")
     live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
-    driver = Driver(spec, live, runs=tmp_path / "runs", watcher=Silence(), pruner=make_pruner(spec))
+    driver = Driver(spec, live, runs=tmp_path / "runs", watcher=Undisturbed(), pruner=make_pruner(spec))
     assert driver.ask() is not None
     driver.close()
     storage.engine.dispose()

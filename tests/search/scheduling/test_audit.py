@@ -12,29 +12,19 @@ from optuna.trial import FrozenTrial
 
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Assignment
-from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.results.audit import audit_outcome
 from hpsearch.search.results.sentences import audit
 from hpsearch.search.scheduling import expected_saving
 from hpsearch.search.scheduling.audit import AuditSample
 from hpsearch.search.scheduling.observed import without_audit
-from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import SpaceError, Spec
-from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
-from hpsearch.storage.studies import SPEC, open_live
+
+from ...support.driving import DrivenStudy, save_checkpoint
 
 STEPS = (1, 3, 9, 27)
 RUNGS = {"method": "hyperband", "min": 1, "max": 27, "eta": 3}
 TYPES = ("stopping", "promotion")
-
-
-class Silent:
-    def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None: ...
-
-    def tick(self, search: SearchView) -> None: ...
-
-    def say(self, message: str) -> None: ...
 
 
 class Killed(Exception):
@@ -47,12 +37,10 @@ class Search:
     def __init__(self, folder: Path, spec: Spec) -> None:
         self.folder = folder
         self.spec = spec
-        self._storage = open_storage(f"sqlite:///{folder / 'a.db'}", create=True)
+        self._study = DrivenStudy(folder)
 
     def driver(self) -> Driver:
-        spec = self.spec
-        live = open_live(self._storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
-        return Driver(spec, live, runs=self.folder / "runs", watcher=Silent(), pruner=make_pruner(spec))
+        return self._study.driver(self.spec)
 
     def run(self, killed_after: int = 1 << 30) -> list[FrozenTrial]:
         """The trials of a whole search, whose driver is killed again and again after so many events."""
@@ -63,8 +51,7 @@ class Search:
                     for step in (s for s in STEPS if s > given.reported):
                         if (events := events - 1) < 0:
                             raise Killed
-                        (given.folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
-                        (given.folder / CHECKPOINT / "weights").touch()
+                        save_checkpoint(given)
                         if driver.report(given.number, self.value(given.params["x"], step), step, {}):
                             break
                     else:
@@ -82,7 +69,7 @@ class Search:
         return value if self.spec.goal == "minimize" else -value
 
     def close(self) -> None:
-        self._storage.engine.dispose()
+        self._study.close()
 
 
 @pytest.fixture

@@ -34,16 +34,18 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("text", ["", *AMBIGUOUS, *OTHERS])
-def test_a_text_stays_a_text(text: str) -> None:
-    content = {"a": text, "l": [text, 1], text: {"b": text}}
-    for form in (block_of(content), text_of(content)):
-        assert yaml.safe_load(form) == YAML(typ="safe", pure=True).load(form) == content
+def test_a_text_stays_a_text(subtests: pytest.Subtests) -> None:
+    for text in ["", *AMBIGUOUS, *OTHERS]:
+        with subtests.test(text):
+            content = {"a": text, "l": [text, 1], text: {"b": text}}
+            for form in (block_of(content), text_of(content)):
+                assert yaml.safe_load(form) == YAML(typ="safe", pure=True).load(form) == content
 
 
-@pytest.mark.parametrize("text", AMBIGUOUS)
-def test_people_see_quotes_around_what_could_be_read_as_something_else(text: str) -> None:
-    assert written(text) == f'"{text}"'
+def test_people_see_quotes_around_what_could_be_read_as_something_else(subtests: pytest.Subtests) -> None:
+    for text in AMBIGUOUS:
+        with subtests.test(text):
+            assert written(text) == f'"{text}"'
 
 
 @pytest.mark.parametrize("text", ["plain", "12:90", "1.2.3", "nobody", "v1", "2024-01", "cosine", "a=b"])

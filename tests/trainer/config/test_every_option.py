@@ -233,21 +233,25 @@ def test_the_tables_name_every_parameter(config: type[TrainConfig]) -> None:
     assert rows_of(config).keys() == rules(config).keys()
 
 
-@pytest.mark.parametrize(
-    ("config", "name"),
-    [(config, name) for config in CLASSES for name, row in rows_of(config).items() if row is not None],
-)
-def test_a_parameter_changes_what_it_is_about(folder: Path, config: type[TrainConfig], name: str) -> None:
-    row = rows_of(config)[name]
-    assert row is not None
-    assert differences(folder, config, row.beside, name, row.value) == row.changes
+@pytest.mark.parametrize("config", CLASSES)
+def test_a_parameter_changes_what_it_is_about(
+    subtests: pytest.Subtests, folder: Path, config: type[TrainConfig]
+) -> None:
+    for name, row in rows_of(config).items():
+        if row is not None:
+            with subtests.test(name):
+                assert differences(folder, config, row.beside, name, row.value) == row.changes
 
 
-@pytest.mark.parametrize(("config", "name"), [(config, name) for config in CLASSES for name in config.needs])
-def test_idle_parameters_have_no_effect(folder: Path, config: type[TrainConfig], name: str) -> None:
-    row = rows_of(config)[name]
-    assert row is not None
-    assert differences(folder, config, IDLE.get(name), name, row.value) == set()
+@pytest.mark.parametrize("config", CLASSES)
+def test_idle_parameters_have_no_effect(
+    subtests: pytest.Subtests, folder: Path, config: type[TrainConfig]
+) -> None:
+    for name in config.needs:
+        with subtests.test(name):
+            row = rows_of(config)[name]
+            assert row is not None
+            assert differences(folder, config, IDLE.get(name), name, row.value) == set()
 
 
 @pytest.mark.parametrize(("config", "name", "beside", "idle"), OF_MUON)

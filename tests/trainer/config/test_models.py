@@ -76,7 +76,7 @@ def test_a_size_that_no_run_can_have_is_refused(name: str, value: int) -> None:
 
 @pytest.mark.parametrize("value", [10**8, 10**400])
 @pytest.mark.parametrize("name", ["width", "depth", "heads"])
-def test_an_unreachable_hub_is_refused_at_once(name: str, value: int) -> None:
+def test_a_model_of_an_absurd_size_is_refused_at_once(name: str, value: int) -> None:
     assert problems({"max_steps": 9, name: value}, PretrainConfig)[0].startswith(f"{name}: found {value}, ")
 
 

@@ -236,5 +236,5 @@ def test_a_file_is_whole_if_the_process_is_killed_while_saving(
         assert found is not None
         parts, state = found
         assert torch.equal(parts["weights"]["a"], torch.full((500_000,), float(state["number"])))
-        assert "going on" not in capfd.readouterr().err
+        assert "resuming" not in capfd.readouterr().err
     assert partial_seen, "no kill fell into a save: this test has shown nothing"

@@ -128,17 +128,18 @@ def test_any_trial_has_keys_that_are_published(
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
-@pytest.mark.parametrize("parameter", sorted(known_parameters("lora") or ()))
-def test_no_parameter_goes_unsaid(name: str, parameter: str) -> None:
-    base = {"learning_rate": 1e-3} | BESIDE.get(parameter, {})
-    more = {parameter: OTHER[parameter]}
-    if parameter not in ("max_steps", "num_train_epochs") and "num_train_epochs" not in base:
-        base["max_samples"] = 1600
-    assert idle_parameters("lora", base | more) == {}
-    assert OTHER[parameter] != defaults_of(LORA)[parameter]
-    without, found = written(name, base), written(name, base | more)
-    assert (found.text, found.lost) != (without.text, without.lost)
-    check(name, found)
+def test_no_parameter_goes_unsaid(subtests: pytest.Subtests, name: str) -> None:
+    for parameter in sorted(known_parameters("lora") or ()):
+        with subtests.test(parameter):
+            base = {"learning_rate": 1e-3} | BESIDE.get(parameter, {})
+            more = {parameter: OTHER[parameter]}
+            if parameter not in ("max_steps", "num_train_epochs") and "num_train_epochs" not in base:
+                base["max_samples"] = 1600
+            assert idle_parameters("lora", base | more) == {}
+            assert OTHER[parameter] != defaults_of(LORA)[parameter]
+            without, found = written(name, base), written(name, base | more)
+            assert (found.text, found.lost) != (without.text, without.lost)
+            check(name, found)
 
 
 def test_what_changes_nothing_is_not_called_lost() -> None:

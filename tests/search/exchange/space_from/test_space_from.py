@@ -251,142 +251,143 @@ args = parser.parse_args()
 """
 
 
-@pytest.mark.parametrize(
-    ("option", "line", "word"),
-    [
-        ("'--seed', type=int, default=42", "", "--seed=7"),
-        ("'--seed', type=int", "", "--seed=7"),
-        ("'-s', '--random-seed', type=int, required=True", "", "--random-seed=7"),
-        ("'-s', dest='seed', type=int, default=0", "", "-s7"),
-        ("'--random_state', type=int, default=0", "", "--random_state=7"),
-        (
-            "'--split-seed', type=int, default=42",
-            "",
-            "--split-seed=42",
-        ),  # the data, which is to stay the same
-        ("'--seed', type=int, choices=[3], default=3", "", "--seed=3"),
-        ("'--save', default='model.pt'", "", "--save=/r/0/checkpoint/model.pt"),
-        ("'--save', default='out/my model.pt'", "", "--save=/r/0/checkpoint/my_model.pt"),
-        ("'--save', default='best'", "", "--save=best"),  # of what is saved?
-        ("'--save', default='best'", "torch.save(1, args.save)", "--save=/r/0/checkpoint/best"),
-        ("'--output_dir', default='out'", "", "--output_dir=/r/0/checkpoint"),
-        ("'--output_dir', required=True", "", "--output_dir=/r/0/checkpoint"),
-        ("'--output-dir', type=Path, default=Path('a/b')", "", "--output-dir=/r/0/checkpoint"),
-        ("'--save-path', default=os.path.join('a', 'b.pt')", "", "--save-path=/r/0/checkpoint/b.pt"),
-        ("'output_dir'", "", "/r/0/checkpoint"),
-        ("'--dest', default='d'", "os.makedirs(os.path.join(args.dest, 'x'))", "--dest=/r/0/checkpoint"),
-        ("'--dest', default='d'", "open(f'{args.dest}/x', 'w')", "--dest=/r/0/checkpoint"),
-        ("'--dest', default='d'", "(Path(args.dest) / 'x').write_text('')", "--dest=/r/0/checkpoint"),
-        ("'--dest', default='d'", "open(args.dest, mode='a')", "--dest=/r/0/checkpoint/d"),
-        ("'--dest', default='d'", "open(args.dest); torch.save({'d': args.dest}, 'x')", "--dest=d"),
-        ("'--log-dir', default='runs'", "", "--log-dir=/r/0/runs"),
-        ("'--log-file', default='output.log'", "", "--log-file=/r/0/script_output.log"),
-        ("'--output', default='s3://bucket/x'", "", "--output=s3://bucket/x"),
-        ("'--output-size', type=int, default=3", "", "--output-size=3"),
-        ("'--save', default=''", "", "--save="),
-        ("'--checkpoint', default='base.pt'", "torch.load(args.checkpoint)", "--checkpoint=base.pt"),
-        # A local variable of an option's name is not the option, and what is saved is no place.
-        ("'--model', default='lasso'", "model = 1; torch.save(model, 'm.pt')", "--model=lasso"),
-        ("'--model', default='lasso'", "torch.save(args.model, 'm.pt')", "--model=lasso"),
-        ("'--config', default='c.json'", "config = {}; json.dump(config, open('x', 'w'))", "--config=c.json"),
-        ("'--config', default='c.json'", "json.dump(args.config, f)", "--config=c.json"),
-        ("'--model', default='m'", "net.model.save('x'); open(net.model, 'w')", "--model=m"),
-        ("'--dest', default='d'", "torch.save(obj=1, f=args.dest)", "--dest=/r/0/checkpoint/d"),
-        ("'--dest', default='d'", "np.save(args.dest, x)", "--dest=/r/0/checkpoint/d"),
-        ("'--dest', default='d'", "np.save('x', args.dest)", "--dest=d"),
-        ("'--dest', default='d'", "net.save(args.dest)", "--dest=/r/0/checkpoint/d"),
-        ("'--dest', default='d'", "torch.onnx.export(net, x, args.dest)", "--dest=/r/0/checkpoint/d"),
-        ("'--dest', default='d'", "CSVLogger('logs', name=args.dest)", "--dest=d"),
-        (
-            "'--destination', dest='d', default='d'",
-            "torch.save(1, args.d)",
-            "--destination=/r/0/checkpoint/d",
-        ),
-        # Through variables, functions and what parse_args returned, whatever it is called.
-        ("'--dest', default='d'", "o = vars(args); torch.save(1, o['dest'])", "--dest=/r/0/checkpoint/d"),
-        ("'--dest', default='d'", "p = args.dest\ntorch.save(1, p)", "--dest=/r/0/checkpoint/d"),
-        ("'--dest', default='d'", "p = args.dest\np = 'x'\ntorch.save(1, p)", "--dest=d"),
-        ("'--dest', default='d'", "p = Path(args.dest)\np = p / 'x'\np.mkdir()", "--dest=/r/0/checkpoint"),
-        ("'--dest', default='d'", "def f(o): torch.save(1, o.dest)\nf(args)", "--dest=/r/0/checkpoint/d"),
-        ("'--dest', default='d'", "def f(p): torch.save(1, p)\nf(args.dest)", "--dest=/r/0/checkpoint/d"),
-        (
-            "'--dest', default='d'",
-            "def f(dest): torch.save(1, dest)\nf(**vars(args))",
-            "--dest=/r/0/checkpoint/d",
-        ),
-        ("'--dest', default='d'", "def f(dest): torch.save(1, dest)\nf('x')", "--dest=d"),
-        (
-            "'--dest', default='d'",
-            "def f(p): return Path(p)\n(f(args.dest) / 'x').mkdir()",
-            "--dest=/r/0/checkpoint",
-        ),
-        ("'--dest', default='d'", "(new(Path(args.dest) / args.n) / 'x').mkdir()", "--dest=/r/0/checkpoint"),
-        (
-            "'--dest', default='d'",
-            "class T:\n def __init__(self, o): self.o = o\n def s(self): torch.save(1, self.o.dest)\nT(args)",
-            "--dest=/r/0/checkpoint/d",
-        ),
-        # However a path is put together.
-        ("'--dest', default='.'", "open('%s/m' % args.dest, 'w')", "--dest=/r/0/checkpoint"),
-        ("'--dest', default='d'", "torch.save(1, '%s/m_%d' % (args.dest, 1))", "--dest=/r/0/checkpoint"),
-        (
-            "'--dest', default='d'",
-            "torch.save(1, '{}/m_{}.pt'.format(args.dest, 1))",
-            "--dest=/r/0/checkpoint",
-        ),
-        ("'--dest', default='d'", "torch.save(1, '{d}/m.pt'.format(d=args.dest))", "--dest=/r/0/checkpoint"),
-        ("'--dest', default='d'", "torch.save(1, args.dest + '/m.pt')", "--dest=/r/0/checkpoint"),
-        ("'--dest', default='d'", "torch.save(1, args.dest + '.pt')", "--dest=/r/0/checkpoint/d"),
-        ("'--dest', default='d'", "torch.save(1, f'{args.dest}_1.pt')", "--dest=/r/0/checkpoint/d"),
-        (
-            "'--dest', default='o/d.pt'",
-            "os.makedirs(os.path.dirname(args.dest))",
-            "--dest=/r/0/checkpoint/d.pt",
-        ),
-        ("'--dest', default=''", "Path(args.dest or 'runs').mkdir()", "--dest=/r/0/checkpoint"),
-        # What all trials read, or fetch.
-        ("'--data-dir', default='d'", "os.makedirs(args.data_dir)", "--data-dir=d"),
-        ("'--cache', default='d'", "Path(args.cache).mkdir()", "--cache=d"),
-        ("'--dataroot', default='d'", "open(args.dataroot + '/x', 'w')", "--dataroot=d"),
-        (
-            "'--output-data-dir', default='d'",
-            "open(args.output_data_dir + '/x', 'w')",
-            "--output-data-dir=/r/0/checkpoint",
-        ),
-        ("'--dest', default='d'", "os.makedirs(args.dest); MNIST(args.dest, download=True)", "--dest=d"),
-        ("'--dest', default='d'", "os.makedirs(args.dest); pd.read_csv(args.dest + '/x')", "--dest=d"),
-        (
-            "'--checkpoint-path', default='in/base.pt'",
-            "torch.load(args.checkpoint_path)",
-            "--checkpoint-path=in/base.pt",
-        ),
-        ("'--save-path', default='in/base.pt'", "torch.load(args.save_path)", "--save-path=in/base.pt"),
-        (
-            "'--ckpt', default='a.pt'",
-            "torch.load(args.ckpt); torch.save(1, args.ckpt)",
-            "--ckpt=/r/0/checkpoint/a.pt",
-        ),
-        (
-            "'--checkpoint-dir', default='c'",
-            "load_checkpoint(args.checkpoint_dir)\nsave_checkpoint(1, args.checkpoint_dir)",
-            "--checkpoint-dir=/r/0/checkpoint",
-        ),
-        # Seeds.
-        ("'--manualSeed', type=int, default=1", "", "--manualSeed=7"),
-        ("'--mS', type=int, default=1", "torch.manual_seed(args.mS)", "--mS=7"),
-        ("'--sd', type=int, default=1", "torch.manual_seed(args.sd or 0)", "--sd=7"),
-        ("'--sd', type=int, default=1", "s = int(args.sd) + 1\ntorch.manual_seed(s)", "--sd=7"),
-        ("'--rank', type=int, default=1", "torch.manual_seed(args.seed + args.rank)", "--rank=1"),
-    ],
-)
-def test_a_seed_and_where_to_write_are_each_trials_own(here: Here, option: str, line: str, word: str) -> None:
-    script = WRITES.format(options=f"parser.add_argument({option})", lines=line)
-    spec, text = proposed(here("train.py", script))
-    words = spec.objective_words
-    assert isinstance(words, list)
-    assert word in expand(words, first(spec), OWN)
-    assert ("# Each trial has its own: " in text) == ("7" in word or "/r/0" in word)
-    assert "FILL_IN" not in text
+EACH_TRIALS_OWN: list[tuple[str, str, str]] = [
+    ("'--seed', type=int, default=42", "", "--seed=7"),
+    ("'--seed', type=int", "", "--seed=7"),
+    ("'-s', '--random-seed', type=int, required=True", "", "--random-seed=7"),
+    ("'-s', dest='seed', type=int, default=0", "", "-s7"),
+    ("'--random_state', type=int, default=0", "", "--random_state=7"),
+    (
+        "'--split-seed', type=int, default=42",
+        "",
+        "--split-seed=42",
+    ),  # the data, which is to stay the same
+    ("'--seed', type=int, choices=[3], default=3", "", "--seed=3"),
+    ("'--save', default='model.pt'", "", "--save=/r/0/checkpoint/model.pt"),
+    ("'--save', default='out/my model.pt'", "", "--save=/r/0/checkpoint/my_model.pt"),
+    ("'--save', default='best'", "", "--save=best"),  # of what is saved?
+    ("'--save', default='best'", "torch.save(1, args.save)", "--save=/r/0/checkpoint/best"),
+    ("'--output_dir', default='out'", "", "--output_dir=/r/0/checkpoint"),
+    ("'--output_dir', required=True", "", "--output_dir=/r/0/checkpoint"),
+    ("'--output-dir', type=Path, default=Path('a/b')", "", "--output-dir=/r/0/checkpoint"),
+    ("'--save-path', default=os.path.join('a', 'b.pt')", "", "--save-path=/r/0/checkpoint/b.pt"),
+    ("'output_dir'", "", "/r/0/checkpoint"),
+    ("'--dest', default='d'", "os.makedirs(os.path.join(args.dest, 'x'))", "--dest=/r/0/checkpoint"),
+    ("'--dest', default='d'", "open(f'{args.dest}/x', 'w')", "--dest=/r/0/checkpoint"),
+    ("'--dest', default='d'", "(Path(args.dest) / 'x').write_text('')", "--dest=/r/0/checkpoint"),
+    ("'--dest', default='d'", "open(args.dest, mode='a')", "--dest=/r/0/checkpoint/d"),
+    ("'--dest', default='d'", "open(args.dest); torch.save({'d': args.dest}, 'x')", "--dest=d"),
+    ("'--log-dir', default='runs'", "", "--log-dir=/r/0/runs"),
+    ("'--log-file', default='output.log'", "", "--log-file=/r/0/script_output.log"),
+    ("'--output', default='s3://bucket/x'", "", "--output=s3://bucket/x"),
+    ("'--output-size', type=int, default=3", "", "--output-size=3"),
+    ("'--save', default=''", "", "--save="),
+    ("'--checkpoint', default='base.pt'", "torch.load(args.checkpoint)", "--checkpoint=base.pt"),
+    # A local variable of an option's name is not the option, and what is saved is no place.
+    ("'--model', default='lasso'", "model = 1; torch.save(model, 'm.pt')", "--model=lasso"),
+    ("'--model', default='lasso'", "torch.save(args.model, 'm.pt')", "--model=lasso"),
+    ("'--config', default='c.json'", "config = {}; json.dump(config, open('x', 'w'))", "--config=c.json"),
+    ("'--config', default='c.json'", "json.dump(args.config, f)", "--config=c.json"),
+    ("'--model', default='m'", "net.model.save('x'); open(net.model, 'w')", "--model=m"),
+    ("'--dest', default='d'", "torch.save(obj=1, f=args.dest)", "--dest=/r/0/checkpoint/d"),
+    ("'--dest', default='d'", "np.save(args.dest, x)", "--dest=/r/0/checkpoint/d"),
+    ("'--dest', default='d'", "np.save('x', args.dest)", "--dest=d"),
+    ("'--dest', default='d'", "net.save(args.dest)", "--dest=/r/0/checkpoint/d"),
+    ("'--dest', default='d'", "torch.onnx.export(net, x, args.dest)", "--dest=/r/0/checkpoint/d"),
+    ("'--dest', default='d'", "CSVLogger('logs', name=args.dest)", "--dest=d"),
+    (
+        "'--destination', dest='d', default='d'",
+        "torch.save(1, args.d)",
+        "--destination=/r/0/checkpoint/d",
+    ),
+    # Through variables, functions and what parse_args returned, whatever it is called.
+    ("'--dest', default='d'", "o = vars(args); torch.save(1, o['dest'])", "--dest=/r/0/checkpoint/d"),
+    ("'--dest', default='d'", "p = args.dest\ntorch.save(1, p)", "--dest=/r/0/checkpoint/d"),
+    ("'--dest', default='d'", "p = args.dest\np = 'x'\ntorch.save(1, p)", "--dest=d"),
+    ("'--dest', default='d'", "p = Path(args.dest)\np = p / 'x'\np.mkdir()", "--dest=/r/0/checkpoint"),
+    ("'--dest', default='d'", "def f(o): torch.save(1, o.dest)\nf(args)", "--dest=/r/0/checkpoint/d"),
+    ("'--dest', default='d'", "def f(p): torch.save(1, p)\nf(args.dest)", "--dest=/r/0/checkpoint/d"),
+    (
+        "'--dest', default='d'",
+        "def f(dest): torch.save(1, dest)\nf(**vars(args))",
+        "--dest=/r/0/checkpoint/d",
+    ),
+    ("'--dest', default='d'", "def f(dest): torch.save(1, dest)\nf('x')", "--dest=d"),
+    (
+        "'--dest', default='d'",
+        "def f(p): return Path(p)\n(f(args.dest) / 'x').mkdir()",
+        "--dest=/r/0/checkpoint",
+    ),
+    ("'--dest', default='d'", "(new(Path(args.dest) / args.n) / 'x').mkdir()", "--dest=/r/0/checkpoint"),
+    (
+        "'--dest', default='d'",
+        "class T:\n def __init__(self, o): self.o = o\n def s(self): torch.save(1, self.o.dest)\nT(args)",
+        "--dest=/r/0/checkpoint/d",
+    ),
+    # However a path is put together.
+    ("'--dest', default='.'", "open('%s/m' % args.dest, 'w')", "--dest=/r/0/checkpoint"),
+    ("'--dest', default='d'", "torch.save(1, '%s/m_%d' % (args.dest, 1))", "--dest=/r/0/checkpoint"),
+    (
+        "'--dest', default='d'",
+        "torch.save(1, '{}/m_{}.pt'.format(args.dest, 1))",
+        "--dest=/r/0/checkpoint",
+    ),
+    ("'--dest', default='d'", "torch.save(1, '{d}/m.pt'.format(d=args.dest))", "--dest=/r/0/checkpoint"),
+    ("'--dest', default='d'", "torch.save(1, args.dest + '/m.pt')", "--dest=/r/0/checkpoint"),
+    ("'--dest', default='d'", "torch.save(1, args.dest + '.pt')", "--dest=/r/0/checkpoint/d"),
+    ("'--dest', default='d'", "torch.save(1, f'{args.dest}_1.pt')", "--dest=/r/0/checkpoint/d"),
+    (
+        "'--dest', default='o/d.pt'",
+        "os.makedirs(os.path.dirname(args.dest))",
+        "--dest=/r/0/checkpoint/d.pt",
+    ),
+    ("'--dest', default=''", "Path(args.dest or 'runs').mkdir()", "--dest=/r/0/checkpoint"),
+    # What all trials read, or fetch.
+    ("'--data-dir', default='d'", "os.makedirs(args.data_dir)", "--data-dir=d"),
+    ("'--cache', default='d'", "Path(args.cache).mkdir()", "--cache=d"),
+    ("'--dataroot', default='d'", "open(args.dataroot + '/x', 'w')", "--dataroot=d"),
+    (
+        "'--output-data-dir', default='d'",
+        "open(args.output_data_dir + '/x', 'w')",
+        "--output-data-dir=/r/0/checkpoint",
+    ),
+    ("'--dest', default='d'", "os.makedirs(args.dest); MNIST(args.dest, download=True)", "--dest=d"),
+    ("'--dest', default='d'", "os.makedirs(args.dest); pd.read_csv(args.dest + '/x')", "--dest=d"),
+    (
+        "'--checkpoint-path', default='in/base.pt'",
+        "torch.load(args.checkpoint_path)",
+        "--checkpoint-path=in/base.pt",
+    ),
+    ("'--save-path', default='in/base.pt'", "torch.load(args.save_path)", "--save-path=in/base.pt"),
+    (
+        "'--ckpt', default='a.pt'",
+        "torch.load(args.ckpt); torch.save(1, args.ckpt)",
+        "--ckpt=/r/0/checkpoint/a.pt",
+    ),
+    (
+        "'--checkpoint-dir', default='c'",
+        "load_checkpoint(args.checkpoint_dir)\nsave_checkpoint(1, args.checkpoint_dir)",
+        "--checkpoint-dir=/r/0/checkpoint",
+    ),
+    # Seeds.
+    ("'--manualSeed', type=int, default=1", "", "--manualSeed=7"),
+    ("'--mS', type=int, default=1", "torch.manual_seed(args.mS)", "--mS=7"),
+    ("'--sd', type=int, default=1", "torch.manual_seed(args.sd or 0)", "--sd=7"),
+    ("'--sd', type=int, default=1", "s = int(args.sd) + 1\ntorch.manual_seed(s)", "--sd=7"),
+    ("'--rank', type=int, default=1", "torch.manual_seed(args.seed + args.rank)", "--rank=1"),
+]
+
+
+def test_a_seed_and_where_to_write_are_each_trials_own(subtests: pytest.Subtests, here: Here) -> None:
+    for option, line, word in EACH_TRIALS_OWN:
+        with subtests.test(option):
+            script = WRITES.format(options=f"parser.add_argument({option})", lines=line)
+            spec, text = proposed(here("train.py", script))
+            words = spec.objective_words
+            assert isinstance(words, list)
+            assert word in expand(words, first(spec), OWN)
+            assert ("# Each trial has its own: " in text) == ("7" in word or "/r/0" in word)
+            assert "FILL_IN" not in text
 
 
 COMMAND = """

@@ -1,0 +1,53 @@
+"""In which order tests run, and which of them one worker runs in a row (`--dist loadgroup`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+
+def arrange(items: list[pytest.Item]) -> None:
+    """Put tests in groups, and the longest first, or all but one worker would wait for it in the end."""
+    groups = {item: _group(item) for item in items}
+    sizes = Counter(groups.values())
+    for item, group in groups.items():
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+    def place(item: pytest.Item) -> tuple[int, int, str]:
+        group = groups[item]
+        if "test_the_readme_runs" in item.name:
+            return 0, 0, ""
+        if group == "ray":
+            return 1, 0, ""
+        if group is None:
+            return 2, 0, ""
+        return 3, -sizes[group], group
+
+    items.sort(key=place)
+
+
+def _group(item: pytest.Item) -> str | None:
+    """What a test shares with others: the one Ray, the one PostgreSQL, or the fixtures of its file."""
+    fixtures = item.fixturenames if isinstance(item, pytest.Function) else []
+    # A command starts a Ray of its own, on whichever worker.
+    if "shared_ray" in fixtures or (_params(item).get("backend_name") == "ray" and "command" not in fixtures):
+        return "ray"
+    if item.get_closest_marker("postgres"):
+        return "postgres"
+    return None if item.get_closest_marker("slow") else item.path.stem
+
+
+def has_no_part(item: pytest.Item) -> bool:
+    """Whether the Ray or the PostgreSQL that a test would run with makes no difference to it."""
+    params = _params(item)
+    ray, server = params.get("backend_name") == "ray", params.get("storage_name") == "postgres"
+    if ray and server:
+        return item.get_closest_marker("pair") is None
+    marker = "any_backend" if ray else "any_storage" if server else None
+    return marker is not None and item.get_closest_marker(marker) is not None
+
+
+def _params(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
