@@ -298,7 +298,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "the name of another number": (
         {"metric": "perplexity"},
         "metric",
-        "is perplexity, but what lora reports is val_loss",
+        "is perplexity, but the value that lora reports is val_loss",
     ),
     "unknown": ({"parameters": parameters(lerning_rate=0.1)}, "parameters.lerning_rate", '"learning_rate"?'),
     "unlike anything": ({"parameters": parameters(zzz=1)}, "parameters.zzz", "it knows adam_beta1"),

@@ -176,7 +176,7 @@ def test_gpus_that_torch_cannot_use_are_a_problem(monkeypatch: pytest.MonkeyPatc
     with subprocess.Popen([sys.executable, "-c", script], **pipes) as torch:
         check = machine.devices_check(torch)
     assert check.status == "problem"
-    assert check.found == "2 GPUs here, but torch 2.13.0 (built without CUDA) uses none"
+    assert check.found == "2 GPUs here, but torch 2.13.0 (built without CUDA) uses none of them"
 
 
 def test_what_the_file_system_does_not_do_is_a_problem(

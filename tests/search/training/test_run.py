@@ -404,7 +404,7 @@ DOCUMENTS = [
     ),
     (
         "metric: accuracy\nparameters: {max_samples: 16}\n",
-        "f.yaml:1:9 metric: is accuracy, but what lora reports is val_loss",
+        "f.yaml:1:9 metric: is accuracy, but the value that lora reports is val_loss",
     ),
     ("objective: loar\nparameters: {x: 1}\n", 'f.yaml:1:12 objective: there is no objective "loar"'),
     ("objective: 'gone.py:f'\nparameters: {x: 1}\n", 'f.yaml:1:12 objective: objective "gone.py:f"'),
@@ -630,7 +630,7 @@ def test_processes_that_cannot_share_a_training_are_refused_before_any_starts(cl
     compiled = {"max_steps": 4, "torch_compile": True}
     file = configuration(objective="pretrain", parameters=compiled)
     code, _, errors = cli("train", str(file), "--processes", "2")
-    assert code == 2 and "parameters.torch_compile: found true, but what several processes train" in errors
+    assert code == 2 and "parameters.torch_compile: found true, but a run of several processes is not compiled" in errors
     shared = FROM | {"processes_per_trial": 2, "strategy": "fsdp"}
     file = configuration(objective="pretrain", parameters={"max_steps": 4}, provenance=shared)
     code, _, errors = cli("train", str(file), "--set", "optimizer=muon")
