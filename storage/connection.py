@@ -162,8 +162,9 @@ class DriverConnection:
         if not free:
             raise StorageError(
                 "another search, perhaps on another machine, is running this study; wait for it, end it "
-                "(hpsearch stop), or search under another --name (the server takes up to "
-                f"{GONE_MACHINE_SECONDS} s to notice that a machine is gone)"
+                "(hpsearch stop), or search under another name (the server takes up to "
+                f"{GONE_MACHINE_SECONDS} s to notice that a machine is gone)",
+                code="name-taken",
             )
 
 

@@ -61,7 +61,8 @@ def driver_lock(workspace: Workspace, folder: str) -> Iterator[None]:
                 continue
             raise StorageError(
                 f'another search (process {pid or "unknown"}) is running the study "{folder}"; '
-                "wait for it, end it (hpsearch stop), or search under another --name"
+                "wait for it, end it (hpsearch stop), or search under another name",
+                code="name-taken",
             ) from None
         except OSError as error:
             raise StorageError(f"cannot lock the study: {error}") from error

@@ -231,7 +231,8 @@ def _make(
     if row is not None and begins:
         directions = [direction.name.lower() for direction in database.get_study_directions(row)]
         if database.get_all_trials(row, deepcopy=False) or directions != [goal]:
-            raise StorageError(f'the study "{name}" was made by another program; choose another --name')
+            message = f'the study "{name}" was made by another program; choose another name'
+            raise StorageError(message, code="name-taken")
     new = {key: value for key, value in attrs.items() if begins or (key == ID and ID not in found)}
     try:
         with readable(), database.engine.begin() as connection:
@@ -254,7 +255,8 @@ def _make(
 def _begun_together(name: str) -> StorageError:
     return StorageError(
         f'another search began the study "{name}" at the same moment; wait for it, end it (hpsearch stop), '
-        "or search under another --name"
+        "or search under another name",
+        code="name-taken",
     )
 
 

@@ -60,7 +60,8 @@ def transfer(name: str, source: Workspace, target: Workspace) -> Copied:
     with driver_lock(source, kept):
         beside = old.resolve() == new.resolve()
         if has_files(new) and not beside:
-            raise StorageError(f"there are files of a study {name} already: {new}; choose another --to-runs")
+            message = f"there are files of a study {name} already: {new}; choose another folder"
+            raise StorageError(message, code="runs-taken")
         to = open_storage(target.url, create=True)
         if name in study_keys(to):
             raise StorageError(f'{hidden(target.url)} has a study "{name}" already; nothing was copied')

@@ -82,8 +82,8 @@ def _check_shared(model: Any) -> None:
         if adapted and len(layers) > 1:
             other = next(layer for layer in layers if layer != adapted[0]).removesuffix(".base_layer")
             raise CheckpointError(
-                f"--merge: {adapted[0].removesuffix('.base_layer')} has an adapter and shares its weights "
-                f"with {other}, which would change too; export the adapter without --merge"
+                f"{adapted[0].removesuffix('.base_layer')} has an adapter and shares its weights "
+                f"with {other}, which would change too; export the adapter alone"
             )
 
 

@@ -23,7 +23,7 @@ def make_backend(name: str, spec: Spec, objective: dict[str, Any], **options: An
     """
     check_name(name)
     if options and name != "ray":
-        raise UsageError("--ray-address needs --backend ray")
+        raise UsageError("the address of a Ray cluster needs the backend ray", code="ray-address")
     module, _, made = _BACKENDS[name].partition(":")
     backend: Backend = getattr(import_module(f".{module}", __name__), made)(spec, objective, **options)
     return backend

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...storage.passwords import hidden
+from ..errors import SearchError
 
 if TYPE_CHECKING:
     from ..values import NextStep
@@ -31,16 +33,28 @@ def finding(storage: str | None, runs: str | Path | None) -> list[str]:
     return [word for option in options.items() for word in option]
 
 
-def of_step(step: NextStep, options: Sequence[str]) -> str:
-    """The command of a step; `options` find the study, which a training's file does not need."""
+def of_step(step: NextStep, where: Sequence[str]) -> str:
+    """The command of a step; `where` are the options that find the study, which `train` does not need."""
     named = {name: value for name, value in step.arguments.items() if name not in POSITIONAL}
     words = [
         str(value if value is not None else name.upper())
         for name, value in step.arguments.items()
         if name in POSITIONAL
     ]
-    found = () if step.operation == "train" else options
+    found = () if step.operation == "train" else where
     return command(step.operation, *words, *words_of(named), *found)
+
+
+@contextmanager
+def steps_as_commands(where: Sequence[str]) -> Iterator[None]:
+    """Add the steps that an error proposes to its message, as commands to type."""
+    try:
+        yield
+    except SearchError as error:
+        if not error.next_steps:
+            raise
+        lines = (f"to {step.why}: {of_step(step, where)}" for step in error.next_steps)
+        raise type(error)("\n".join([str(error), *lines]), code=error.code) from error
 
 
 def words_of(arguments: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from ..streams import harmless
-from . import options
+from . import commands, options
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
@@ -57,19 +57,20 @@ def generate(
     """
     from ..operations import train
 
-    written = train.generate(
-        workspace=options.workspace(storage, runs),
-        run=run,
-        prompt=sys.stdin.buffer.read() if prompt == "-" else prompt.encode(errors="surrogateescape"),
-        trial=trial,
-        checkpoint=checkpoint,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        device=device,
-    )
+    with commands.steps_as_commands(commands.finding(storage, runs)):
+        written = train.generate(
+            workspace=options.workspace(storage, runs),
+            run=run,
+            prompt=sys.stdin.buffer.read() if prompt == "-" else prompt.encode(errors="surrogateescape"),
+            trial=trial,
+            checkpoint=checkpoint,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            device=device,
+        )
     _print(written.prompt, written.added)
 
 

@@ -7,7 +7,7 @@ OPTIONS = {
     "init-source": "--from names the file",
     "lr-range": "--min, --max",
     "name-taken": "--name",
-    "run-exists": "--force begins anew, -o names another folder",
+    "run-exists": "--force starts over, -o names another folder",
     "folder-taken": "-o names another folder",
     "runs-taken": "--to-runs",
     "server-database": "hpsearch copy STUDY --to FILE",
@@ -15,10 +15,11 @@ OPTIONS = {
     "ray-address": "--ray-address",
     "ray-option": "--backend optuna",
     "unfinished-run": "--checkpoint PLACE",
-    "no-checkpoint": "hpsearch export STUDY --trial NUMBER -o FILE, hpsearch train FILE",
     "top-p": "--top-p, --temperature",
     "not-mergeable": "--merge",
     "assignment": "--set NAME=VALUE",
+    "preset": "--preset",
+    "tracker": "--report-to",
 }
 
 

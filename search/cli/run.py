@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import SearchError
 from . import commands, options, printing
-from .commands import again, of_step
+from .commands import again, of_step, steps_as_commands
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,21 +79,16 @@ def run(
     console = SteadyConsole()
     live = console.redraws and not plain
     workspace, where = options.workspace(storage, runs), commands.finding(storage, runs)
-    try:
-        with LiveProgress(console) if live else LineProgress(console) as watcher:
-            result = search(
-                workspace=workspace,
-                space=options.overridden(spec, changes),
-                watcher=watcher,
-                backend=backend,
-                ray_address=ray_address,
-                began=options.process_began(),
-            )
-    except SearchError as error:
-        if not error.next_steps:
-            raise
-        steps = (f"to {step.why}: {of_step(step, where)}" for step in error.next_steps)
-        raise SearchError("\n".join([str(error), *steps]), code=error.code) from error
+    watching = LiveProgress(console) if live else LineProgress(console)
+    with steps_as_commands(where), watching as watcher:
+        result = search(
+            workspace=workspace,
+            space=options.overridden(spec, changes),
+            watcher=watcher,
+            backend=backend,
+            ray_address=ray_address,
+            began=options.process_began(),
+        )
     _conclude(console, result, where)
     if result.interrupted:
         raise typer.Exit(130)

@@ -106,9 +106,7 @@ def fixed_rates(spec: Spec) -> dict[str, float]:
 def check_writable(file: str, spec: Spec, low: float, high: float) -> None:
     """Raise where a range could not be written to the file, before anything is trained."""
     if not Path(file).is_file():
-        raise UsageError(
-            f'--write: "{file}" ships with hpsearch and cannot be changed; copy it to a file of your own'
-        )
+        raise UsageError(f'"{file}" ships with hpsearch and cannot be changed; copy it to a file of your own')
     every = [low, high, *fixed_rates(spec).values()]
     with_log_range(text_of(Path(file)), file, NAME, min(every), max(every), preset_values)
 

@@ -63,7 +63,8 @@ class WholeSampler(BaseSampler):
             what = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": ")
             raise SearchError(
                 f'the sampler "{sampler}" cannot propose trial {trial.number}: {what:.300}; '
-                "try another sampler under another --name"
+                "try another sampler under another name",
+                code="name-taken",
             ) from error
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from ...objectives.catalog import trainer_config, trainers
 from ...storage import StorageError
 from ..errors import UsageError
 from ..trials.document import load_document
+from ..values import NextStep
 from .run import CONFIG, SUMMARY
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def find_model(
     path = Path(run)
     if trial is None and path.is_file():
         if checkpoints:
-            raise UsageError(f"{run}: --checkpoint needs a run's folder or a study; this is one model")
+            message = f"{run}: a run's folder or a study has checkpoints; this is one model"
+            raise UsageError(message, code="unfinished-run")
         return path
     if trial is None and path.is_dir() and (path / CONFIG).is_file():
         return _checkpoints_of_training(path) if checkpoints else _of_training(path)
@@ -58,8 +60,9 @@ def _of_training(folder: Path) -> Path:
     _check(str(folder), load_document(folder / CONFIG).objective)
     if not (folder / SUMMARY).is_file():
         raise UsageError(
-            f"{folder}: this training is not finished; continue with: hpsearch train {folder / CONFIG} "
-            f"-o {folder}, or use its model so far with --checkpoint PLACE"
+            f"{folder}: this training is not finished; continue it with {folder / CONFIG}, "
+            "or use its model at a checkpoint",
+            code="unfinished-run",
         )
     found = model_file(folder)
     if found is None:
@@ -80,8 +83,12 @@ def _of_trial(study: StudyResult, number: int | None) -> Path:
     if found is None:
         raise UsageError(
             f"{name}: trial {number} has no checkpoint here "
-            f"(the best {spec.execution.keep} keep theirs); to get its model: "
-            f"hpsearch export {study.name} --trial {number} -o FILE, hpsearch train FILE"
+            f"(the best {spec.execution.keep} keep theirs); to get its model, export and train it",
+            code="no-checkpoint",
+            next_steps=[
+                NextStep("export", {"study": study.name, "trial": number, "output": "FILE"}, "export it"),
+                NextStep("train", {"file": "FILE"}, "train it"),
+            ],
         )
     return found
 

@@ -107,7 +107,7 @@ def train(
     """
     check(document)
     if merge and training_config(document.objective) is None:
-        raise UsageError("--merge: only the objectives lora and hf_lora leave adapters to merge")
+        raise UsageError("only the objectives lora and hf_lora leave adapters to merge", code="not-mergeable")
     where = Path(folder) if folder is not None else default_folder(document)
     with _threads(document.provenance.get("threads")), _room(), _held(where):
         _prepare(where, document, merge=merge, force=force)
@@ -268,12 +268,13 @@ def _held(folder: Path) -> Iterator[None]:
 
     try:
         if folder.exists() and any(folder.iterdir()) and not (folder / LOCK).exists():
-            raise UsageError(f"{folder} holds other files; choose another folder with -o")
+            raise UsageError(f"{folder} holds other files; choose another folder", code="folder-taken")
         folder.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(folder / LOCK, timeout=0)
         lock.acquire()
     except filelock.Timeout:
-        raise UsageError(f"another process trains in {folder}; choose another folder with -o") from None
+        message = f"another process trains in {folder}; choose another folder"
+        raise UsageError(message, code="folder-taken") from None
     except OSError as error:
         raise SearchError(f"cannot use the folder {folder}: {error.strerror}") from error
     try:
@@ -294,14 +295,16 @@ def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> N
         _clear(folder)
     finished = _finished(folder)
     if finished is not None and (finished["merged"] or not merge):
-        raise UsageError(f"{folder} holds a finished run; --force trains again, -o takes another folder")
+        message = f"{folder} holds a finished run; start over, or choose another folder"
+        raise UsageError(message, code="run-exists")
     path = folder / CONFIG
     if path.exists():
         there = load_document(path)
         if _identity(there) != _identity(document):
             raise UsageError(
                 f"{folder} holds a run of another configuration ({path}); "
-                "--force starts over, -o takes another folder"
+                "start over, or choose another folder",
+                code="run-exists",
             )
     write(path, block_of(document.content()))
 

@@ -207,7 +207,8 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
-            raise UsageError(f'--set "{assignment}": write NAME=VALUE, such as learning_rate=1e-3')
+            message = f'"{assignment}" is not an assignment; write NAME=VALUE, such as learning_rate=1e-3'
+            raise UsageError(message, code="assignment")
         value, _, faults = read(text, f"--set {name}") if text.strip() else (None, None, [])
         if faults:
             raise SpaceError(faults)
@@ -263,7 +264,7 @@ def with_presets(document: Document, names: Sequence[str], assignments: Mapping[
     try:
         return {**preset_values(document.objective, names, given), **assignments}
     except ValueError as error:
-        raise UsageError("\n".join(f"--preset: {line}" for line in str(error).splitlines())) from None
+        raise UsageError(str(error), code="preset") from None
 
 
 def with_trackers(document: Document, names: list[str] | str | None) -> Document:
@@ -276,7 +277,7 @@ def with_trackers(document: Document, names: list[str] | str | None) -> Document
     try:
         return replace(document, report_to=tuple(trackers(names)))
     except ValueError as error:
-        raise UsageError(f"--report-to: {error}") from None
+        raise UsageError(str(error), code="tracker") from None
 
 
 def _place_of(parameters: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
@@ -286,7 +287,8 @@ def _place_of(parameters: dict[str, Any], name: str) -> tuple[dict[str, Any], st
     for part in outer:
         inside = inside.setdefault(part, {})
         if not isinstance(inside, dict):
-            raise UsageError(f'--set {name}: "{part}" is a value; it has no parameters inside')
+            message = f'{name}: "{part}" is a value; it has no parameters inside'
+            raise UsageError(message, code="assignment")
     return inside, last
 
 
@@ -298,6 +300,7 @@ def in_processes(document: Document, processes: int) -> Document:
     if processes == document.processes:
         return document
     if processes > 1 and not can_share(document.objective):
-        raise UsageError(f'--processes: the objective "{document.objective}" trains in one process')
+        message = f'the objective "{document.objective}" trains in one process'
+        raise UsageError(message, code="one-process")
     kept = {name: each for name, each in document.provenance.items() if name != "value"}
     return replace(document, provenance=kept | {"processes_per_trial": processes})

@@ -58,7 +58,7 @@ def test_an_empty_study_of_other_directions_is_not_ours(
     storage: optuna.storages.RDBStorage, directions: list[Any]
 ) -> None:
     optuna.create_study(study_name="lora", storage=storage, directions=directions)
-    with pytest.raises(StorageError, match="made by another program; choose another --name"):
+    with pytest.raises(StorageError, match="made by another program; choose another name"):
         open_live(storage, "lora", goal="minimize", attrs={SPEC: SPEC_OF})
 
 

@@ -304,7 +304,7 @@ class BaseRun(ABC):
             )
             raise CheckpointError(
                 f"{folder}: holds the checkpoint of another run ({differences}); "
-                "clear it (hpsearch train: --force)"
+                "start over, or choose another folder"
             )
         parts = {part: self.shard(tensors) for part, tensors in parts.items()}
         check_alike(folder, parts["weights"], self.trained)

@@ -48,7 +48,7 @@ PORTS = (
 )
 
 _importing: set[str] = set()  # nodes that can import hpsearch
-START_ONE = "start one with `ray start --head`, or omit --ray-address to start a Ray for this search"
+START_ONE = "start one with `ray start --head`, or give no address, for a Ray of this search"
 QUIET_ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",  # Tune prints a table even where it is told not to
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # five files for each trial
@@ -251,11 +251,13 @@ def answering_address(address: str) -> str:
     Raises `UsageError` for an invalid address, `SearchError` where nothing answers.
     """
     if ray.is_initialized():
-        raise UsageError("this process is connected to a Ray cluster already; omit --ray-address")
+        message = "this process is connected to a Ray cluster already; give no address of one"
+        raise UsageError(message, code="ray-address")
     if address.startswith("ray://"):
         raise UsageError(
-            f"--ray-address {address}: Ray's client would run the search, and write its database, on the "
-            "cluster's head node. Run hpsearch on a node of the cluster, with --ray-address auto"
+            f"with {address} Ray's client would run the search, and write its database, on the cluster's "
+            "head node. Run hpsearch on a node of the cluster, with the address auto",
+            code="ray-address",
         )
     try:
         where = services.canonicalize_bootstrap_address(address) if address == "auto" else address
@@ -265,7 +267,8 @@ def answering_address(address: str) -> str:
         raise UsageError(f"RAY_ADDRESS={os.environ.get('RAY_ADDRESS')}: {_last_line(error)}") from error
     host, _, port = str(where).rpartition(":")
     if where is None or not host or not port.isdecimal():
-        raise UsageError(f"--ray-address {address}: write auto, or host:port such as 10.0.0.1:6379")
+        message = f"{address} is not a Ray cluster's address: write auto, or host:port such as 10.0.0.1:6379"
+        raise UsageError(message, code="ray-address")
     try:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:

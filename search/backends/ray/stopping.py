@@ -159,7 +159,8 @@ def _median(spec: Spec, stopping: Median) -> TuneMedian:
         if getattr(stopping, field) is not None:
             raise UsageError(
                 f"early_stopping.{field}: Ray Tune's median rule has no such option; "
-                "remove it, or run with --backend optuna"
+                "remove it, or run on the backend optuna",
+                code="ray-option",
             )
     startup = stopping.n_startup_trials
     # There is no median of no trials: Tune would stop the first trial.

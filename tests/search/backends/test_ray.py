@@ -369,7 +369,7 @@ def test_the_ray_that_a_process_is_in_serves_the_search_and_stays(bench: Any, re
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("ray://head:10001", "Run hpsearch on a node of the cluster, with --ray-address auto"),
+        ("ray://head:10001", "Run hpsearch on a node of the cluster, with the address auto"),
         ("somewhere", "write auto, or host:port"),
         ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
     ],
@@ -393,7 +393,7 @@ def test_an_address_in_the_environment_that_is_none_is_refused(
 
 
 def test_an_address_goes_with_ray_alone(bench: Any, recorder: Any) -> None:
-    with pytest.raises(UsageError, match="--ray-address needs --backend ray"):
+    with pytest.raises(UsageError, match="the address of a Ray cluster needs the backend ray"):
         run(bench.spec(), backend="optuna", storage=bench.url, watcher=recorder(), ray_address="auto")
 
 

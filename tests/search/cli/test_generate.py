@@ -143,7 +143,7 @@ def test_a_training_can_be_seen_before_it_is_finished(cli: Cli, here: Path, tmp_
     shutil.copytree(here / "trained" / "lora", tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     code, _, error = cli(str(tmp_path / "run"), "--prompt", "x")
-    assert code == 2 and "or use its model so far with --checkpoint PLACE" in error
+    assert code == 2 and "or use its model at a checkpoint (--checkpoint PLACE)" in error
     assert cli(str(tmp_path / "run"), "--prompt", "x", "--checkpoint", "4")[0] == 0
 
 

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import inspect
 import json
+import re
 import typing
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import typer
 
 from hpsearch.search import operations
+from hpsearch.search.cli import hints
 from hpsearch.search.cli.app import app
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.operations import OPERATIONS, control, export, run, show, spaces, studies
@@ -157,3 +159,24 @@ def test_an_error_has_a_code_for_programs(workspace: Workspace, tmp_path: Path) 
     assert code_of(spaces.init) == "init-source"
     assert not control.stop(workspace=workspace, study="curve").searching
     assert issubclass(UsageError, SearchError)
+
+
+def test_no_error_below_the_command_line_names_an_option() -> None:
+    """Messages serve Python and programs too; `cli/hints.py` adds the options that help."""
+    root = Path(operations.__file__).parents[2]
+    for room in ("search", "storage", "spaces", "objectives", "trainer"):
+        for file in (root / room).rglob("*.py"):
+            if file.parent.name == "cli":
+                continue
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Raise) and node.exc is not None:
+                    words = [each.value for each in ast.walk(node.exc) if isinstance(each, ast.Constant)]
+                    text = " ".join(word for word in words if isinstance(word, str))
+                    assert not re.search(r"(^|[\s(:])--?[a-z]", text), f"{file}:{node.lineno}: {text}"
+
+
+def test_every_hint_is_of_a_code_in_use() -> None:
+    root = Path(operations.__file__).parents[2]
+    files = [*(root / "search").rglob("*.py"), *(root / "storage").rglob("*.py")]
+    used = "\n".join(file.read_text() for file in files if file.name != "hints.py")
+    assert [code for code in hints.OPTIONS if f'code="{code}"' not in used] == []

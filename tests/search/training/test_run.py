@@ -279,7 +279,7 @@ def test_a_finished_run_is_kept_unless_forced(cli: Cli) -> None:
     cli("train", path)
     code, shown, errors = cli("train", path)
     assert (code, shown) == (2, "")
-    assert "trained/best holds a finished run; --force trains again" in errors
+    assert "trained/best holds a finished run; start over, or choose another folder (--force" in errors
     assert cli("train", path, "--force")[0] == 0
     assert steps("trained/best") == [1, 2, 3, 4]
 
@@ -476,8 +476,8 @@ def test_a_preset_on_the_command_line_overrides_the_file_but_not_the_searched_va
 
 
 PRESETS = [
-    ("quikc", 'hpsearch: --preset: there is no preset "quikc", did you mean "quick"?; there is quick, '),
-    ("small", "hpsearch: --preset: small is a size to train from scratch"),
+    ("quikc", 'hpsearch: there is no preset "quikc", did you mean "quick"?; there is quick, '),
+    ("small", "hpsearch: small is a size to train from scratch"),
 ]
 
 
@@ -493,7 +493,7 @@ def test_presets_are_for_the_built_in_objectives(cli: Cli) -> None:
     code, _, errors = cli("train", str(configuration()), "--preset", "quick")
     assert (code, errors) == (
         2,
-        "hpsearch: --preset: presets are for the objectives lora and pretrain; write the parameters instead\n",
+        "hpsearch: presets are for the objectives lora and pretrain; write the parameters instead (--preset)\n",
     )
 
 
@@ -539,7 +539,7 @@ def test_dotted_names_reach_inside() -> None:
         load_document(configuration(parameters={"m": {"n": 1, "o": 2}})), {"m.n": 3, "seed": 9}
     )
     assert (document.parameters, document.seed) == ({"m": {"n": 3, "o": 2}}, 9)
-    with pytest.raises(UsageError, match=r'--set m\.n\.x: "n" is a value'):
+    with pytest.raises(UsageError, match=r'^m\.n\.x: "n" is a value'):
         override(document, {"m.n.x": 3})
 
 
@@ -623,14 +623,17 @@ def test_a_trial_of_several_processes_is_trained_in_as_many(cli: Cli) -> None:
     assert code == 0 and "bit for bit" not in shown, "sums are taken in another order"
     assert Path("rank-alone-of-1").exists()
     code, _, errors = cli("train", str(configuration(objective="sklearn")), "--processes", "2")
-    assert code == 2 and '--processes: the objective "sklearn" trains in one process' in errors
+    assert code == 2 and 'hpsearch: the objective "sklearn" trains in one process' in errors
 
 
 def test_processes_that_cannot_share_a_training_are_refused_before_any_starts(cli: Cli) -> None:
     compiled = {"max_steps": 4, "torch_compile": True}
     file = configuration(objective="pretrain", parameters=compiled)
     code, _, errors = cli("train", str(file), "--processes", "2")
-    assert code == 2 and "parameters.torch_compile: found true, but a run of several processes is not compiled" in errors
+    assert (
+        code == 2
+        and "parameters.torch_compile: found true, but a run of several processes is not compiled" in errors
+    )
     shared = FROM | {"processes_per_trial": 2, "strategy": "fsdp"}
     file = configuration(objective="pretrain", parameters={"max_steps": 4}, provenance=shared)
     code, _, errors = cli("train", str(file), "--set", "optimizer=muon")
@@ -648,7 +651,7 @@ def test_merging_is_for_adapters(cli: Cli) -> None:
     code, _, errors = cli("train", str(configuration()), "--merge")
     assert (code, errors) == (
         2,
-        "hpsearch: --merge: only the objectives lora and hf_lora leave adapters to merge\n",
+        "hpsearch: only the objectives lora and hf_lora leave adapters to merge (--merge)\n",
     )
 
 
