@@ -22,7 +22,7 @@ class Value:
 
 @dataclass(frozen=True)
 class NextStep(Value):
-    """An operation that makes sense now. An argument of None is for the user to choose."""
+    """An operation that makes sense now, with its arguments. One of None is for the user to choose."""
 
     operation: str  # as `operations.OPERATIONS` names it, or `dashboard`
     arguments: dict[str, Any]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..values import NextStep
 
 POSITIONAL = ("space", "study", "file")
-SHORT = {"output": "-o"}
+ALSO = {"export": ["-o", "best.yaml"], "retry": ["--failed"]}  # what a command needs besides the arguments
 
 
 def command(*words: str) -> str:
@@ -36,13 +36,12 @@ def finding(storage: str | None, runs: str | Path | None) -> list[str]:
 def of_step(step: NextStep, where: Sequence[str]) -> str:
     """The command of a step; `where` are the options that find the study, which `train` does not need."""
     named = {name: value for name, value in step.arguments.items() if name not in POSITIONAL}
-    words = [
-        str(value if value is not None else name.upper())
-        for name, value in step.arguments.items()
-        if name in POSITIONAL
-    ]
-    found = () if step.operation == "train" else where
-    return command(step.operation, *words, *words_of(named), *found)
+    words = [step.operation.partition(" ")[0]]
+    for name in POSITIONAL:
+        if name in step.arguments:
+            words.append(str(step.arguments[name] or name.upper()))
+    also = ALSO.get(step.operation, [])
+    return command(*words, *words_of(named), *also, *(() if step.operation == "train" else where))
 
 
 @contextmanager
@@ -58,11 +57,15 @@ def steps_as_commands(where: Sequence[str]) -> Iterator[None]:
 
 
 def words_of(arguments: Mapping[str, Any]) -> list[str]:
-    """Arguments as options of a command."""
+    """Arguments as options of a command; changes of a space's budget and confirmation are among them."""
     words: list[str] = []
     for name, value in arguments.items():
-        words.append(SHORT.get(name, f"--{name.replace('_', '-')}"))
-        words += [] if value is True else ["VALUE" if value is None else str(value)]
+        if name == "budget":
+            words += words_of(value)
+        elif name == "confirm":
+            words.append("--confirm")
+        else:
+            words += [f"--{name.replace('_', '-')}", "VALUE" if value is None else str(value)]
     return words
 
 

@@ -41,12 +41,12 @@ def steps_of_study(
     failed = [number for ending in endings if ending.state == "fail" for number in ending.trials]
     lost = [number for ending in endings if ending.why in ENDING_OF_REASON for number in ending.trials]
     if failed:
-        steps.append(NextStep("show", {"study": name, "trial": failed[-1]}, "see why it failed"))
+        steps.append(NextStep("show --trial", {"study": name, "trial": failed[-1]}, "see why it failed"))
         if not all(is_refused(ending.example) for ending in endings if ending.state == "fail"):
             which = "those that failed" if len(failed) > 1 else "it"
-            steps.append(NextStep("retry", {"study": name, "failed": True}, f"try {which} again"))
+            steps.append(NextStep("retry", {"study": name}, f"try {which} again"))
     elif lost and best is None:
-        steps.append(NextStep("show", {"study": name, "trial": lost[-1]}, "see why it ended"))
+        steps.append(NextStep("show --trial", {"study": name, "trial": lost[-1]}, "see why it ended"))
     if best is not None:
         steps += winner_steps(name)
     trials = result.study.get_trials(deepcopy=False)
@@ -55,7 +55,7 @@ def steps_of_study(
     more = extension(result) if over else {}
     why = "go on: the command of this search again"
     if more:
-        why = f"search on, {'to a further target' if 'target' in more else 'with twice the budget'}"
+        why = f"search on, {'to a further target' if 'target' in more['budget'] else 'with twice the budget'}"
     backend = result.provenance.get("backend", "optuna")
     return [*steps, NextStep("run", {"space": None, "name": name, "backend": backend} | more, why)]
 
@@ -70,13 +70,13 @@ def steps_after(result: StudyResult) -> list[NextStep]:
 def retry_steps(result: StudyResult) -> list[NextStep]:
     """The step that tries failed trials again, where that could help."""
     worth = worth_retrying(result.study.get_trials(deepcopy=False))
-    return [NextStep("retry", {"study": result.name, "failed": True}, "try failed trials again")] * worth
+    return [NextStep("retry", {"study": result.name}, "try failed trials again")] * worth
 
 
 def winner_steps(study: str) -> list[NextStep]:
     """How a study's winner comes to be trained."""
     return [
-        NextStep("export", {"study": study, "output": "best.yaml"}, "take the winner"),
+        NextStep("export", {"study": study}, "take the winner"),
         NextStep("train", {"file": "best.yaml"}, "train it"),
     ]
 
@@ -91,21 +91,23 @@ def confirmation_changes(result: StudyResult) -> dict[str, Any] | None:
     if result.stopped or not others or not ConfirmationSize.asked(result.spec).top:
         return None
     more = more_time(result) | _more_samples(result)
-    return more | {"confirm": True} if more or result.spec.confirm.top is None else None
+    if not more and result.spec.confirm.top is not None:
+        return None
+    return ({"budget": more} if more else {}) | {"confirm": {"top": ConfirmationSize.asked(result.spec).top}}
 
 
 def extension(result: StudyResult) -> dict[str, Any]:
     """The changes with which a search that is over goes on: a further target, or twice of each budget."""
     budget, trials = result.spec.budget, result.study.get_trials(deepcopy=False)
     if at_target(result.spec, trials) is not None:
-        return {"target": None}
-    changes: dict[str, Any] = {}
+        return {"budget": {"target": None}}
+    more: dict[str, Any] = {}
     if budget.trials is not None:
-        changes["trials"] = _doubled(budget.trials, len(search_trials(trials)))
-    changes |= more_time(result)
+        more["trials"] = _doubled(budget.trials, len(search_trials(trials)))
+    more |= more_time(result)
     if budget.samples is not None:
-        changes["samples"] = _doubled(budget.samples, consumed_in(result))
-    return changes
+        more["samples"] = _doubled(budget.samples, consumed_in(result))
+    return {"budget": more} if more else {}
 
 
 def more_time(result: StudyResult) -> dict[str, str]:

@@ -86,8 +86,8 @@ def _of_trial(study: StudyResult, number: int | None) -> Path:
             f"(the best {spec.execution.keep} keep theirs); to get its model, export and train it",
             code="no-checkpoint",
             next_steps=[
-                NextStep("export", {"study": study.name, "trial": number, "output": "FILE"}, "export it"),
-                NextStep("train", {"file": "FILE"}, "train it"),
+                NextStep("export", {"study": study.name, "trial": number}, "export it"),
+                NextStep("train", {"file": "best.yaml"}, "train it"),
             ],
         )
     return found

@@ -17,7 +17,7 @@ def arrange(items: list[pytest.Item]) -> None:
 
     def place(item: pytest.Item) -> tuple[int, int, str]:
         group = groups[item]
-        if "test_the_readme_runs" in item.name:
+        if "test_the_pages_run_as_printed" in item.name:
             return 0, 0, ""
         if group == "ray":
             return 1, 0, ""

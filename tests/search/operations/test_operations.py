@@ -17,6 +17,7 @@ import typer
 from hpsearch.search import operations
 from hpsearch.search.cli import hints
 from hpsearch.search.cli.app import app
+from hpsearch.search.cli.commands import of_step
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.operations import OPERATIONS, control, export, run, show, spaces, studies
 from hpsearch.spaces import SpaceError
@@ -121,8 +122,16 @@ def test_what_reads_gives_plain_data(workspace: Workspace, capsys: pytest.Captur
 def test_what_a_study_needs_next_is_data(workspace: Workspace) -> None:
     steps = show.show(workspace=workspace, study="curve").next_steps
     assert [step.operation for step in steps] == ["export", "train", "run"]
-    assert steps[-1].arguments == {"space": None, "name": "curve", "backend": "optuna", "trials": 8}
-    assert all(step.operation in OPERATIONS for step in steps)
+    more = {"budget": {"trials": 8}}
+    assert steps[-1].arguments == {"space": None, "name": "curve", "backend": "optuna"} | more
+    for step in steps:
+        operation = OPERATIONS[step.operation]
+        inspect.signature(operation.function).bind_partial(**step.arguments)
+    assert [of_step(step, ()) for step in steps] == [
+        "hpsearch export curve -o best.yaml",
+        "hpsearch train best.yaml",
+        "hpsearch run SPACE --name curve --backend optuna --trials 8",
+    ]
 
 
 def test_a_study_is_copied_backed_up_and_deleted(workspace: Workspace, tmp_path: Path) -> None:
