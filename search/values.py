@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+State = Literal["complete", "pruned", "fail", "running", "paused", "waiting"]  # of a trial, as it is shown
 
 
 class Value:

@@ -9,8 +9,6 @@ import typer
 from ..errors import UsageError
 from . import commands, options, printing
 
-Study = Annotated[str, typer.Argument(help="Name of a study.")]
-
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
@@ -18,7 +16,7 @@ def register(app: typer.Typer) -> None:
         app.command()(function)
 
 
-def stop(study: Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
+def stop(study: options.Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
     """Stop a search. Its running trials are requeued; `hpsearch run` continues it.
 
     Example: hpsearch stop lora
@@ -33,7 +31,7 @@ def stop(study: Study, storage: options.Storage = None, runs: options.Runs = Non
         printing.say(f'no search of "{study}" is running')
 
 
-def pause(study: Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
+def pause(study: options.Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
     """Pause a search: its running trials are requeued, and their processes free the machine.
 
     Example: hpsearch pause lora
@@ -45,7 +43,7 @@ def pause(study: Study, storage: options.Storage = None, runs: options.Runs = No
     printing.say(f"asked the search to pause; to go on: {commands.command('resume', study, *where)}")
 
 
-def resume(study: Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
+def resume(study: options.Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
     """Resume a paused search.
 
     Example: hpsearch resume lora
@@ -57,7 +55,7 @@ def resume(study: Study, storage: options.Storage = None, runs: options.Runs = N
 
 
 def kill(
-    study: Study,
+    study: options.Study,
     trial: Annotated[int, typer.Argument(min=0, help="Number of a running or requeued trial.")],
     storage: options.Storage = None,
     runs: options.Runs = None,
@@ -74,7 +72,7 @@ def kill(
 
 
 def retry(
-    study: Study,
+    study: options.Study,
     trial: Annotated[int | None, typer.Argument(min=0, help="Number of a failed trial.")] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Retry all failed trials.")] = False,
     storage: options.Storage = None,

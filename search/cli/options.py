@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...spaces import Issue, Spec
     from ...storage.workspace import Workspace
 
+Study = Annotated[str, typer.Argument(help="Name of a study.")]
 Storage = Annotated[
     str | None,
     typer.Option(

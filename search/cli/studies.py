@@ -15,6 +15,7 @@ import typer
 from ..errors import SearchError, UsageError
 from ..operations import outputs
 from ..streams import harmless
+from ..values import State
 from . import commands, options, printing
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from ..results.trials import TrialRow
     from ..results.why import TrialHistory
 
-Study = Annotated[str, typer.Argument(help="Name of a study.")]
-State = Literal["complete", "pruned", "fail", "running", "paused", "waiting"]
 FORMULAS = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001 - begin what a spreadsheet runs, some of it in Japanese
 
 
@@ -65,7 +64,7 @@ def list_studies(
 
 
 def show(
-    study: Study,
+    study: options.Study,
     trial: Annotated[
         int | None, typer.Option(min=0, help="Show this trial: parameters, reports, files.")
     ] = None,
@@ -93,7 +92,7 @@ def show(
     found: StudyReport | TrialReport | TrialHistory | NarrowRanges
     if why is not None:
         found = operations.why(workspace=workspace, study=study, trial=why)
-        draw = partial(views.story_screen, found)
+        draw = partial(views.history_screen, found)
     elif ranges:
         found = operations.ranges(workspace=workspace, study=study)
         draw = partial(views.ranges_screen, found, where)
@@ -110,7 +109,7 @@ def show(
 
 
 def trials(
-    study: Study,
+    study: options.Study,
     state: Annotated[State | None, typer.Option(help="Only trials in this state.")] = None,
     sort: Annotated[
         Literal["number", "value"],
@@ -148,7 +147,10 @@ def trials(
 
 
 def best(
-    study: Study, storage: options.Storage = None, runs: options.Runs = None, as_json: options.Json = False
+    study: options.Study,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
+    as_json: options.Json = False,
 ) -> None:
     """Print the value and the parameters of the best trial.
 
@@ -168,7 +170,7 @@ def best(
 
 
 def export(
-    study: Study,
+    study: options.Study,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write.", show_default="standard output")
     ] = None,
@@ -208,7 +210,7 @@ def export(
 
 
 def delete(
-    study: Study,
+    study: options.Study,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     keep_files: Annotated[
         bool, typer.Option("--keep-files", help="Keep checkpoints and reports on disk.")

@@ -9,7 +9,6 @@ import typer
 
 from ..errors import UsageError
 from . import options, printing
-from .studies import Study
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +18,7 @@ def register(app: typer.Typer) -> None:
 
 
 def copy(
-    study: Study,
+    study: options.Study,
     to: Annotated[
         str, typer.Option("--to", help="Database to copy to: a URL, or a SQLite file, created if missing.")
     ],

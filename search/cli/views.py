@@ -132,18 +132,20 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
     return Group(*parts)
 
 
-def story_screen(story: TrialHistory) -> Group:
+def history_screen(history: TrialHistory) -> Group:
     """Why a trial is what it is, in the order of its life."""
     head = Text.assemble(
-        (f"{story.study} trial {story.number}", "bold"), "  ", (story.state, STYLES.get(story.state, ""))
+        (f"{history.study} trial {history.number}", "bold"),
+        "  ",
+        (history.state, STYLES.get(history.state, "")),
     )
     parts = [
-        ("suggested", [story.suggested]),
-        ("then", story.events),
-        ("by now", story.by_now),
-        ("attempts", story.attempts),
-        ("waits", story.waits),
-        ("end", [story.end] if story.end else []),
+        ("suggested", [history.suggested]),
+        ("then", history.events),
+        ("by now", history.by_now),
+        ("attempts", history.attempts),
+        ("waits", history.waits),
+        ("end", [history.end] if history.end else []),
     ]
     rows = [(title, "\n".join(lines)) for title, lines in parts if lines]
     return Group(head, "", grid(rows))

@@ -413,7 +413,7 @@ class Driver:
         if not prunes:
             return None
         reason = pruning_reason(self.study, self.spec, running.number, step)
-        return None if self._queue.audits(running.number, reason) else reason
+        return None if self._queue.starts_audit(running.number, reason) else reason
 
     def _pause_trial(self, running: RunningTrial) -> str | None:
         """Pause a trial at its rung, and end paused ones that cannot be promoted. None if it continues."""
@@ -422,7 +422,7 @@ class Driver:
         if not has_checkpoint(self._lifecycle.folder(number)):
             reason = f"{self._promotion.why_not_promoted(number, 'stopped')}; it left no checkpoint"
             self._promotion.leave_rung(self.trials[number])
-            if self._queue.audits(number, reason):
+            if self._queue.starts_audit(number, reason):
                 return None
             self._lifecycle.prune(running, reason)
             return reason

@@ -133,7 +133,7 @@ class TrialQueue:
             assert self._promotion is not None
             reason = self._promotion.why_not_promoted(trial.number)
             self._promotion.leave_rung(trial)
-            self.audits(trial.number, reason)
+            self.starts_audit(trial.number, reason)
             self._storage.suspend(trial.number)
         if drawn:
             self._say(f"the search is over; {len(drawn)} of its paused trials resume for the audit")
@@ -148,7 +148,7 @@ class TrialQueue:
             self._say(message)
         return bool(runs)
 
-    def audits(self, number: int, reason: str) -> bool:
+    def starts_audit(self, number: int, reason: str) -> bool:
         """Whether a trial that would be stopped for a reason is audited, and so continues."""
         audited = number in self._budget.audit
         if audited:

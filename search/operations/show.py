@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ...storage.workspace import Workspace
 from ..results.confirmation import Confirmed
@@ -14,9 +14,7 @@ from ..results.sentences import against, confirmation
 from ..results.study import load_result
 from ..results.trials import TrialRow, trial_rows
 from ..results.why import TrialHistory, history_of
-from ..values import Value
-
-State = Literal["complete", "pruned", "fail", "running", "paused", "waiting"]
+from ..values import State, Value
 
 
 @dataclass(frozen=True)

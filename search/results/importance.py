@@ -11,7 +11,7 @@ import optuna
 from optuna.trial import FrozenTrial
 
 from ..sampling.view import StudyAtRung
-from ..scheduling.observed import compared
+from ..scheduling.observed import comparable_trials
 from .study import StudyResult
 
 FEWEST = 10  # trials: PED-ANOVA asks what tells the best tenth from the others
@@ -35,7 +35,7 @@ class Importance:
 
 def importances_of(result: StudyResult) -> tuple[dict[str, Importance], str | None]:
     """The importance of each searched parameter by Optuna's PED-ANOVA, and how far to trust it."""
-    step, trials = compared(result.spec, result.study.get_trials(deepcopy=False), FEWEST)
+    step, trials = comparable_trials(result.spec, result.study.get_trials(deepcopy=False), FEWEST)
     if not result.spec.space.searched:
         return {}, None
     if len(trials) < FEWEST:

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial
 from ...objectives.catalog import interval_of
 from ...spaces import Choice, End, Interval, Range, Spec, describe, is_ordered, line, widened
 from ..sampling.unit_cube import UnitAxis, UnitCube
-from ..scheduling.observed import compared
+from ..scheduling.observed import comparable_trials
 from ..trials.configuration import config_of, has_config
 from ..values import Value
 from .study import StudyResult
@@ -54,7 +54,7 @@ def narrow_ranges(result: StudyResult) -> NarrowRanges:
     """Where the best values of a study press against an end."""
     spec = result.spec
     sign = 1 if spec.goal == "minimize" else -1
-    step, trials = compared(spec, result.study.get_trials(deepcopy=False), FEWEST)
+    step, trials = comparable_trials(spec, result.study.get_trials(deepcopy=False), FEWEST)
     ranked = sorted(trials, key=lambda trial: (sign * (trial.value or 0.0), trial.number))
     winner = result.best_trial or (ranked[0] if ranked else None)
     found = []

@@ -16,7 +16,7 @@ from ...storage.locks import driver_running
 from ...storage.studies import trial_of
 from ...storage.trial_attrs import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
 from ..formatting import counted
-from ..sampling.optuna_samplers import make_sampler
+from ..sampling.optuna_samplers import make_optuna_sampler
 from ..scheduling import QueuePosition, promotes
 from ..scheduling.standings import FIXED_PARAMS, SUGGESTED_BY, RungResult, rung_results
 from ..scheduling.study_promotion import promotion_of
@@ -101,7 +101,7 @@ def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -
         return f"proposed by the sampler {sampler}"
     least = search.n_startup_trials
     if least is None:
-        least = signature(type(make_sampler(spec, 0))).parameters["n_startup_trials"].default
+        least = signature(type(make_optuna_sampler(spec, 0))).parameters["n_startup_trials"].default
     if promotes(spec):  # there a model counts those at a rung, who change
         if trial.number < least:
             return f"drawn at random{near}: {sampler} begins its model with {least} trials"

@@ -11,7 +11,7 @@ from ...spaces import Spec
 from .distributions import distributions, is_conditional
 
 
-def make_sampler(spec: Spec, seed: int) -> BaseSampler:
+def make_optuna_sampler(spec: Spec, seed: int) -> BaseSampler:
     """Optuna's sampler with the name and options in the space file, seeded."""
     search = spec.search
     options = search.model_dump(exclude={"sampler", "seed"}, exclude_none=True)

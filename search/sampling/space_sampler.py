@@ -16,7 +16,7 @@ from ...spaces import Choice, Range, Spec
 from ...spaces.samplers import TPE
 from ..trials.seeds import derived_seed
 from .distributions import MAX_VALUES, is_conditional
-from .optuna_samplers import make_sampler
+from .optuna_samplers import make_optuna_sampler
 from .tried import UntriedConfigs, key_of
 from .view import study_for_samplers
 from .whole_sampler import MAX_PROPOSALS, MAX_REPEATS, WholeSampler, all_refused
@@ -128,7 +128,7 @@ class SpaceSampler(WholeSampler):
         return round(value) if parameter.is_int else value
 
     def _make(self, seed: int) -> BaseSampler:
-        return make_sampler(self._spec, seed)
+        return make_optuna_sampler(self._spec, seed)
 
 
 def _for_model(distribution: BaseDistribution) -> BaseDistribution:

@@ -13,7 +13,9 @@ from ..trials.selection import search_trials
 from . import places_of
 
 
-def compared(spec: Spec, trials: list[FrozenTrial], enough: int) -> tuple[int | None, list[FrozenTrial]]:
+def comparable_trials(
+    spec: Spec, trials: list[FrozenTrial], enough: int
+) -> tuple[int | None, list[FrozenTrial]]:
     """The trials of a search whose values compare: the complete ones, or those at the highest rung with
     enough.
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# The options of the schedules in trainer/config/models.py.
+# The options of the schedules in trainer/config/training.py.
 SCHEDULE_OPTIONS = (
     *("warmup_ratio", "warmup_steps", "min_lr_ratio", "lr_cycles", "lr_power", "lr_step_every", "lr_gamma"),
     *("lr_timescale", "lr_decay_ratio", "lr_decay_type", "lr_rise_ratio", "lr_start_divisor"),

@@ -20,7 +20,7 @@ from hpsearch.search.errors import SearchError
 from hpsearch.search.sampling.distributions import distribution, suggest
 from hpsearch.search.sampling.factory import sampler_of
 from hpsearch.search.sampling.grid import GridSampler
-from hpsearch.search.sampling.optuna_samplers import make_sampler
+from hpsearch.search.sampling.optuna_samplers import make_optuna_sampler
 from hpsearch.search.sampling.space_sampler import SpaceSampler
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.search.trials.seeds import derived_seed
@@ -229,7 +229,7 @@ def test_a_sampler_that_fails_ends_the_search_with_the_reason(
             raise OverflowError("Range exceeds valid bounds\nand more")
 
     monkeypatch.setattr(
-        "hpsearch.search.sampling.space_sampler.make_sampler", lambda spec, seed: Failing(seed)
+        "hpsearch.search.sampling.space_sampler.make_optuna_sampler", lambda spec, seed: Failing(seed)
     )
     told = r'^the sampler "random" cannot propose trial 0: OverflowError: Range exceeds valid bounds; try another sampler'
     for _ in range(2):
@@ -488,7 +488,7 @@ def test_a_prior_of_a_choice_and_of_a_factor_range_gives_their_values(search: Se
 def test_options_reach_the_sampler(
     make_spec: Any, options: dict[str, Any], attributes: dict[str, Any]
 ) -> None:
-    sampler = make_sampler(make_spec(search=options), seed=1)
+    sampler = make_optuna_sampler(make_spec(search=options), seed=1)
     assert {name: getattr(sampler, name) for name in attributes} == attributes
 
 
@@ -526,7 +526,7 @@ def test_the_options_of_cmaes_run(search: Search, make_spec: Any, option: str) -
 
 def test_conditions_are_modelled_by_group(make_spec: Any) -> None:
     for parameters, group in ((MIXED, True), (NUMERIC, False)):
-        sampler: Any = make_sampler(make_spec(parameters=parameters, search={"sampler": "tpe"}), 0)
+        sampler: Any = make_optuna_sampler(make_spec(parameters=parameters, search={"sampler": "tpe"}), 0)
         assert sampler._group is group
 
 
