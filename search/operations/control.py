@@ -105,7 +105,8 @@ def retry(*, workspace: Workspace, study: str, trial: int | None = None) -> Stee
 
 def _sent_to_search(workspace: Workspace, study: str, what: str) -> Steered:
     if not _sent(find_study(workspace, study), what):
-        raise SearchError(f'no search of "{study}" is running', code="not-searching")
+        otherwise = "; hpsearch run continues the study" * (what == "resume")
+        raise SearchError(f'no search of "{study}" is running{otherwise}', code="not-searching")
     return Steered(study, searching=True)
 
 

@@ -101,7 +101,7 @@ def run(
             driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
             _explain(driver, named=objective is None)
             if (failed := _failed_before(driver)) is not None:
-                more = "; hpsearch retry tries them again, also while this search runs"
+                more = "; to try again, also while this search runs: hpsearch retry"
                 driver.say(failed + more * worth_retrying(driver.trials))
             try:
                 interrupted = _drive(driver, worker_backend)

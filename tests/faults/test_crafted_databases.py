@@ -307,15 +307,15 @@ def test_a_database_that_is_no_regular_file_is_not_waited_for(
         file.symlink_to("/dev/zero")
     for words in (*READING, ["dashboard"], ["backup", "-o", str(tmp_path / "copy.db")]):
         error = call(file, words).exception
-        assert isinstance(error, StorageError) and "is no regular file" in str(error)
-    with pytest.raises(StorageError, match="is no regular file"):
+        assert isinstance(error, StorageError) and "is not a regular file" in str(error)
+    with pytest.raises(StorageError, match="is not a regular file"):
         run(spec_of(searched), storage=str(file))
 
 
 @pytest.mark.parametrize("log", ["journal", "wal", "shm"])
 def test_a_log_that_is_no_regular_file_is_not_waited_for(database: Path, log: str) -> None:
     os.mkfifo(database.with_name(f"{database.name}-{log}"))
-    refused(database, f"-{log} is no regular file")
+    refused(database, f"-{log} is not a regular file")
 
 
 # What a study holds is not run

@@ -28,7 +28,7 @@ def test_what_the_database_would_refuse_fails_its_own_trial_alone(bench: Any, ki
     )
     server = not bench.url.startswith("sqlite")
     bench.search(spec)
-    large = "steps up to 2,147,483,647; report it in a larger unit" if server else None
+    large = "steps up to 2,147,483,647; report in a larger unit" if server else None
     reasons = {
         1: large,
         4: "the name of a metric has 501 letters",

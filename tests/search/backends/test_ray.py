@@ -472,7 +472,7 @@ def test_a_folder_that_a_cluster_could_not_work_in_is_refused(
     assert cluster.shadowing_names(tmp_path) == ["numpy.py", "ray"]
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # the other tests' is
     with (
-        pytest.raises(UsageError, match=r"numpy\.py, ray in .*give it another name"),
+        pytest.raises(UsageError, match=r"numpy\.py, ray in .*rename it, or run in another folder"),
         cluster.connected("127.0.0.1:9", Node(cpus=1, gpus=0, memory=1 << 30)),
     ):
         raise AssertionError

@@ -152,7 +152,7 @@ OBJECTIVES = [
     Case("no such file", "there is no file", changed("obj.py:", "nowhere.py:")),
     Case("no such module", "no module", changed("obj.py:train", "nowhere:train")),
     Case("no such function", 'did you mean "train"', changed(":train", ":tarin"), code=1),
-    Case("not a function", "no function", objective="train = 3\n", code=1),
+    Case("not a function", "not a function", objective="train = 3\n", code=1),
     Case("syntax error", "SyntaxError", objective="def train(:\n", code=1),
     Case("import error", "No module named", objective="import no_such_module\n", code=1),
     Case("raises", "ValueError: no data", objective=body("raise ValueError('no data')"), code=1),
@@ -266,7 +266,7 @@ OBJECTIVES = [
     Case("program is silent", "without reporting", changed('"obj.py:train"', "{command: ['true']}"), code=1),
     Case(
         "unknown macro",
-        's.yaml:3:22 objective.command.1: the command has an unknown macro in "${argz}"; there is ${PARAMETER}',
+        's.yaml:3:22 objective.command.1: the command has an unknown macro in "${argz}"; allowed: ${PARAMETER}',
         changed('"obj.py:train"', '{command: [echo, "${argz}"]}'),
     ),
     Case(
@@ -302,7 +302,7 @@ OBJECTIVES = [
     ),
     Case(
         "macro of a configuration file",
-        '${config:...} has "$sed" in "a=$sed"; there is $seed, $checkpoint, $resume_from, $run',
+        '${config:...} has "$sed" in "a=$sed"; allowed: $seed, $checkpoint, $resume_from, $run',
         changed('"obj.py:train"', '{command: [echo, "${config:c.yaml a=$sed}"]}'),
         command=("validate", "s.yaml"),
     ),

@@ -203,7 +203,7 @@ def test_a_training_that_is_not_finished_or_not_ours(cli: Cli, here: Path, tmp_p
     config = tmp_path / "config.yaml"
     config.write_text((here / "lora.yaml").read_text())
     code, _, error = cli(str(tmp_path), "--prompt", "x")
-    assert code == 2 and f"not finished; continue with: hpsearch train {config} -o {tmp_path}" in error
+    assert code == 2 and f"not finished; continue it with {config}" in error
     config.write_text('{"objective": "mine.py:train", "parameters": {"x": 1}}')
     code, _, error = cli(str(tmp_path), "--prompt", "x")
     assert code == 2 and "trained by mine.py:train; only models of hpsearch" in error
@@ -219,7 +219,7 @@ def test_a_trial_without_its_checkpoint_says_how_to_have_it(cli: Cli, here: Path
         code, _, error = cli("small", "--trial", str(other), "--prompt", "x")
     finally:
         kept.rename(folder / CHECKPOINT)
-    assert code == 2 and f"hpsearch export small --trial {other} -o FILE" in error
+    assert code == 2 and f"hpsearch export small --trial {other} -o best.yaml" in error
 
 
 def test_characters_come_whole_and_a_terminal_obeys_none(

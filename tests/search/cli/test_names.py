@@ -91,7 +91,7 @@ def test_a_name_by_the_command_line_is_held_to_the_same(cli: Call) -> None:
     Path("s.yaml").write_text(json.dumps(content()), encoding="utf-8")
     Path("obj.py").write_text("def train(trial): return 1.0\n")
     code, _, errors = cli("run", "s.yaml", "--name", "../x")
-    assert code == 2 and "holds a slash" in errors
+    assert code == 2 and "has a slash" in errors
     assert not Path("hpsearch.db").exists()
 
 

@@ -66,7 +66,7 @@ def test_what_is_missing_is_told_with_what_installs_it(cli: Cli, monkeypatch: py
     monkeypatch.setattr(
         catalog, "BUILT_IN", {"xgboost": Requirements(("no_such_package", "sklearn"), "xgboost")}
     )
-    told = "needs what is not installed (no_such_package): pip install 'hpsearch[xgboost]'"
+    told = "needs no_such_package, not installed here: pip install 'hpsearch[xgboost]'"
     assert told in " ".join(cli("objectives")[1].split())
     assert told in " ".join(cli("objectives", "xgboost")[1].split())
     with pytest.raises(ObjectiveError, match="no_such_package"):
@@ -85,7 +85,7 @@ def test_a_strategy_of_an_extra_is_told_before_anything_runs(
     winner = {"objective": "lora", "metric": "val_loss", "parameters": {"max_steps": 9}, "seed": 0}
     Path("space.yaml").write_text(json.dumps(space | {"early_stopping": {"method": "none"}}))
     Path("best.yaml").write_text(json.dumps(winner | {"provenance": execution}))
-    told = "\"deepspeed\" needs what is not installed (no_such_package): pip install 'hpsearch[deepspeed]'"
+    told = "\"deepspeed\" needs no_such_package, not installed here: pip install 'hpsearch[deepspeed]'"
     for words in (("validate", "space.yaml"), ("run", "space.yaml"), ("train", "best.yaml")):
         assert told in cli(*words)[2]
     assert not list(Path.cwd().glob("*.db"))

@@ -331,7 +331,7 @@ def test_validate_never_imports_the_objective_unless_asked(cli: Cli, objective: 
         ("x = 1\ndef train(:\n", "cannot be imported: SyntaxError: *(*own.py:2)"),
         ("import sys\nsys.exit(3)\n", "cannot be imported: SystemExit: 3 (*own.py:2)"),
         ("def trian(trial): ...\n", '*own.py has no "train", did you mean "trian"?'),
-        ("train = 3\n", '*"train" is a int, no function'),
+        ("train = 3\n", '*"train" is a int, not a function'),
     ],
 )
 def test_an_objective_that_does_not_load_is_said_at_its_line(cli: Cli, text: str, said: str) -> None:
