@@ -11,11 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import psutil
 import typer
 
-from ..operations.outputs import check_output as check_output
-from ..operations.outputs import write_output as write_output
-from .commands import command as command
-from .commands import finding as finding
-
 if TYPE_CHECKING:
     from ...spaces import Issue, Spec
     from ...storage.workspace import Workspace

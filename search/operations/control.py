@@ -35,12 +35,12 @@ class Steered(Value):
 
 
 def stop(*, workspace: Workspace, study: str) -> Steered:
-    """End the search of a study tidily: its running trials are suspended, to be resumed."""
+    """End the search of a study tidily: its running trials are requeued, to be resumed."""
     return Steered(study, _sent(find_study(workspace, study), "stop"))
 
 
 def pause(*, workspace: Workspace, study: str) -> Steered:
-    """Let a search wait: its running trials are suspended, their processes end, and the machine is free.
+    """Let a search wait: its running trials are requeued, their processes end, and the machine is free.
 
     Raises `SearchError` where no search of the study runs.
     """

@@ -10,12 +10,11 @@ from pathlib import Path
 from ...spaces import Spec, load
 from ...storage.workspace import Workspace
 from ..backends import check_name
-from ..preflight import kill_test as kills_
-from ..preflight import pack_test as packs_
-from ..preflight.checks import check_objective
+from ..preflight import kill_test as kill_tests
+from ..preflight import pack_test as pack_tests
+from ..preflight.checks import checked
 from ..preflight.machine import Check, Status, machine_checks
 from ..preflight.objective import load_space
-from ..preflight.requirements import check_extras
 from ..values import Value
 
 DEFAULT_SPACE = "lora_quick"
@@ -46,7 +45,7 @@ def doctor(
     For the backend "ray" a Ray is started and ended.
     """
     check_name(backend)
-    spec = None if space is None else _checked(load_space(space))
+    spec = None if space is None else checked(load_space(space))
     found = []
     for check in machine_checks(workspace, spec=spec, ray=backend == "ray"):
         on_progress(check)
@@ -64,17 +63,17 @@ def kill_test(
     seed: int | None = None,
     on_begin: Callable[[Spec, int], None] = lambda spec, seed: None,
     on_progress: Progress = lambda what, done, total: None,
-) -> kills_.KillTestResult:
+) -> kill_tests.KillTestResult:
     """Run a small search with one worker, twice undisturbed and once killed at random moments, and compare.
 
     `seed` is that of the moments, a random one by default; `on_begin` is told it with the space as it is
     searched. The user's own studies are left alone.
     """
     check_name(backend)
-    spec = kills_.small(_checked(_default() if space is None else load_space(space)), trials)
+    spec = kill_tests.small(checked(_default() if space is None else load_space(space)), trials)
     seed = random.randrange(2**32) if seed is None else seed
     on_begin(spec, seed)
-    return kills_.kill_test(spec, backend=backend, kills=kills, seed=seed, watch=on_progress)
+    return kill_tests.kill_test(spec, backend=backend, kills=kills, seed=seed, watch=on_progress)
 
 
 def pack_test(
@@ -84,21 +83,15 @@ def pack_test(
     seed: int | None = None,
     on_begin: Callable[[Spec, int], None] = lambda spec, seed: None,
     on_progress: Progress = lambda what, done, total: None,
-) -> packs_.PackTestResult:
+) -> pack_tests.PackTestResult:
     """Train random configurations of a space for a few steps, each alone and then all together, and compare.
 
     One more among them diverges. `seed` is that of the configurations, a random one by default.
     """
-    spec = _checked(load_space(PACKED_SPACE if space is None else space))
+    spec = checked(load_space(PACKED_SPACE if space is None else space))
     seed = random.randrange(2**32) if seed is None else seed
     on_begin(spec, seed)
-    return packs_.pack_test(spec, trials=trials, seed=seed, watch=on_progress)
-
-
-def _checked(spec: Spec) -> Spec:
-    check_objective(spec)
-    check_extras(spec)
-    return spec
+    return pack_tests.pack_test(spec, trials=trials, seed=seed, watch=on_progress)
 
 
 def _default() -> Spec:

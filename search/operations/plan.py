@@ -11,13 +11,12 @@ from ...spaces import Spec
 from ..backends.resources import share, this_machine
 from ..errors import UsageError
 from ..preflight import lr_range
-from ..preflight.checks import check_objective
+from ..preflight.checks import checked
 from ..preflight.forecast import SearchForecast, forecast_search
 from ..preflight.lr_range import LrRangeResult
 from ..preflight.measure import measure
 from ..preflight.memory import expected_memory
 from ..preflight.objective import load_space, own_code
-from ..preflight.requirements import check_extras
 
 
 def plan(
@@ -34,9 +33,7 @@ def plan(
     `startup` says the seconds that a search takes before this, `on_progress` is told the configurations
     measured so far.
     """
-    spec = space if isinstance(space, Spec) else load_space(space)
-    check_objective(spec)
-    check_extras(spec)
+    spec = checked(space if isinstance(space, Spec) else load_space(space))
     if code := own_code(spec):
         say(code)
     objective = describe(spec.objective_words, parameters=spec.passed)

@@ -26,7 +26,6 @@ from ...spaces import (
 from ..errors import UsageError
 from ..preflight import checks
 from ..preflight.objective import import_objective, load_space
-from ..preflight.requirements import check_extras
 from ..scheduling.plan import plan_of
 from ..values import Value, plain
 
@@ -133,9 +132,7 @@ def validate(*, space: str | Path, imports: bool = False) -> ValidSpace:
     With `imports` the objective's module is imported too, which runs it. Raises `SpaceError` with every
     mistake in the file.
     """
-    spec = load_space(space)
-    checks.check_objective(spec)
-    check_extras(spec)
+    spec = checks.checked(load_space(space))
     rng = random.Random(spec.search.seed)
     samples = [spec.space.sample(rng) for _ in range(SAMPLES)]
     if imports:

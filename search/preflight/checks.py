@@ -30,9 +30,17 @@ from ..engine.confirmation_size import ConfirmationSize
 from ..scheduling import MIN_AUDITED, audited_one_in, brackets_of
 from ..scheduling.plan import MAX_BRACKETS, Plan, plan_of
 from ..trials.seeds import is_seed
+from .requirements import check_extras
 
 SAMPLED_CONFIGS = 20  # random configurations that a built-in objective is asked about
 SAMPLED_CONFIGS_FOR_IDLE = 200  # enough to meet each of ten schedulers
+
+
+def checked(spec: Spec) -> Spec:
+    """The spec, if its objective takes its parameters and what it needs is installed; else `SpaceError`."""
+    check_objective(spec)
+    check_extras(spec)
+    return spec
 
 
 def check_objective(spec: Spec) -> None:
