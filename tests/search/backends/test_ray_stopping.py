@@ -352,7 +352,7 @@ def test_the_median_is_that_of_the_running_means(
 
 @pytest.mark.parametrize("field", ["interval_steps", "n_min_trials"])
 def test_what_tunes_median_rule_cannot_do_is_refused(field: str) -> None:
-    with pytest.raises(UsageError, match=rf"^early_stopping\.{field}: .* --backend optuna$"):
+    with pytest.raises(UsageError, match=rf"^early_stopping\.{field}: .* the backend optuna$"):
         tune_pruner(spec_of(**MEDIAN | {field: 1}))
 
 

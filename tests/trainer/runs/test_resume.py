@@ -158,7 +158,7 @@ def test_another_configurations_checkpoint_is_refused(
     with pytest.raises(Stopped):
         fit(tiny_lora, on_report=stop_at(8), checkpoint=tmp_path)
     with pytest.raises(
-        CheckpointError, match=f"another run.*{next(iter(change))}: .* there, .* here.*; clear it .*--force"
+        CheckpointError, match=f"another run.*{next(iter(change))}: .* there, .* here.*; start over, or"
     ):
         fit(dataclasses.replace(tiny_lora, **change), on_report=stop_at(), resume_from=tmp_path)
 
