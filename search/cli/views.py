@@ -80,9 +80,8 @@ def study_screen(report: StudyReport, options: Sequence[str]) -> Group:
     if report.searching is not None:
         doing = "paused" if report.paused else "searching now"
         head.append(f"  {doing}, process {report.searching}", style="cyan")
-    goal = "lowest" if report.goal == "minimize" else "highest"
     about = (
-        f"searches {report.objective} for the {goal} {report.metric}, "
+        f"{report.goal}s {report.metric} of {report.objective}: "
         f"sampler {report.sampler}, early stopping {report.early_stopping}"
     )
     parts: list[RenderableType] = [head, Text(about, style="dim"), "", _facts(report), "", _space(report)]

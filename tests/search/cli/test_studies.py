@@ -359,7 +359,7 @@ def test_what_a_user_wrote_is_shown_as_it_is(tmp_path: Path) -> None:
     assert "best acc[/top1] 1 by trial 0" in made.stdout
     database = tmp_path / "studies.db"
     shown = call(database, "show", "curves").stdout
-    assert "for the lowest acc[/top1]" in shown and "| [/b] | :fire:" in shown
+    assert "minimizes acc[/top1] of " in shown and "| [/b] | :fire:" in shown
     assert "acc[/top1]" in call(database, "trials", "curves").stdout
     assert "no [/data] in [red] :fire: now" in call(database, "show", "curves", "--why", "1").stdout
     assert "no [/data] in [red] :fire: now" in call(database, "show", "curves", "--trial", "1").stdout
