@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ....objectives.guides import first_range
 from ....spaces import SpaceError, loads
@@ -22,9 +21,9 @@ from ...errors import UsageError
 from ...trials.yaml_text import one_line, text_of
 from .configs import settings_of_config
 from .fields import Setting, Settings
-from .own import in_a_command
+from .metric import Metric
+from .per_trial import as_word
 from .scripts import settings_of_script
-from .shown import Shown
 
 __all__ = ["TO_FILL_IN", "proposal"]
 
@@ -48,9 +47,9 @@ def proposal(source: Path) -> str:
         raise UsageError(f"{source}: a command cannot name this file: rename it, without ${{ or a leading -")
     read = settings_of_script if source.suffix.lower() == ".py" else settings_of_config
     settings = read(source)
-    found = [_Entry(setting) for setting in settings.found]
-    if not any(entry.searched for entry in found):
-        known = ", ".join(setting.parameter for setting in settings.found if setting.number)
+    entries = [_Entry(setting) for setting in settings.parameters]
+    if not any(entry.searched for entry in entries):
+        known = ", ".join(setting.parameter for setting in settings.parameters if setting.number)
         left_out = "".join(
             f"; {one_line(name)} is left out: {why}" for name, why in settings.left_out.items()
         )
@@ -58,7 +57,7 @@ def proposal(source: Path) -> str:
             f"{source}: found nothing to search; numbers: {known or 'none'}{left_out}. The guides know "
             "ranges for names such as learning_rate, batch_size, dropout, weight_decay, warmup_ratio, lora_r"
         )
-    text = "\n".join(_lines(settings, found)) + "\n"
+    text = "\n".join(_lines(settings, entries)) + "\n"
     try:
         loads(text, str(source))
     except SpaceError as error:
@@ -75,15 +74,13 @@ class _Entry:
         self.searched = True
         self.to_fill = False
         if setting.choices:
-            given = setting.choices
-            choices = [choice for place, choice in enumerate(given) if choice not in given[:place]]
+            choices = list(dict.fromkeys(setting.choices))
             self.text, self.why = text_of(choices), "the script's choices"
             self.searched = len(choices) > 1
             return
         now = setting.value if setting.number and isinstance(setting.value, int | float) else None
         known = first_range(setting.parameter, now) if setting.number else None
-        fits = known is not None and setting.holds(known.range)
-        if known is not None and fits and (not setting.whole or _is_whole(known.range)):
+        if known is not None and setting.holds(known.range):
             self.text, self.why = text_of(known.range), known.why
             return
         self.searched, self.why = False, ""
@@ -109,12 +106,13 @@ class _Entry:
 
 def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     name = settings.source.name
-    script = settings.command[1]
+    script, metric = settings.command[1], settings.metric
+    unit, first, last = _length(settings)
     yield f"# Proposed from {one_line(name)}: read it, change what you know better, then hpsearch run it."
     yield f"# {one_line(settings.how)}"
-    yield from _how_to_report(settings.shown, one_line(script), _length(settings)[0])
-    if settings.own:
-        each = (f"{one_line(name)} ({in_a_command(value)})" for name, value in settings.own.items())
+    yield from _how_to_report(metric, one_line(script), unit)
+    if settings.per_trial:
+        each = (f"{one_line(name)} ({as_word(value)})" for name, value in settings.per_trial.items())
         yield f"# Each trial has its own: {', '.join(each)}"
     to_fill = [*settings.to_fill, *(entry.setting.parameter for entry in entries if entry.to_fill)]
     if to_fill:
@@ -125,8 +123,8 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     yield "version: 1"
     yield f"name: {text_of(_study(settings.source.stem))}"
     yield f"objective: {text_of({'command': list(settings.command)})}"
-    yield f"metric: {text_of(settings.shown.metric)}"
-    yield f"goal: {settings.shown.goal}"
+    yield f"metric: {text_of(metric.name)}"
+    yield f"goal: {metric.goal}"
     yield ""
     yield "parameters:"
     yield from (entry.line for entry in entries if entry.searched)
@@ -141,10 +139,8 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     yield ""
     yield "search: {sampler: tpe, seed: 0}"
     yield f"budget: {{trials: {PROPOSED_TRIALS}}}"
-    unit, first, last = _length(settings)
-    if unit == "steps" and any(
-        e.searched and e.setting.parameter.rpartition(".")[2] in BATCH_PARAMETERS for e in entries
-    ):
+    searched = {entry.setting.parameter.rpartition(".")[2] for entry in entries if entry.searched}
+    if unit == "steps" and not searched.isdisjoint(BATCH_PARAMETERS):
         yield "# Steps of other batch sizes are not equal work: for early stopping, report samples."
     elif last > 2 * first:
         every = "epoch" if unit == "epochs" else f"{first} steps"
@@ -155,38 +151,32 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
 def _length(settings: Settings) -> tuple[Unit, int, int]:
     """What a trial counts, its first report and its last; a limit in steps takes precedence over epochs."""
     first, steps, epochs = (
-        next((int(each.value) for each in settings.found if _is_length(each, names)), None)
+        next((int(each.value) for each in settings.parameters if _is_length(each, names)), None)
         for names in (INTERVAL, USUAL["steps"], USUAL["epochs"])
     )
     if steps is not None:
         return "steps", first or max(1, steps // LOWEST_RUNG_DIVISOR), steps
-    return "epochs", 1, epochs or (EPOCHS_OF_A_TRAINER if settings.shown.by_trainer else EPOCHS)
+    return "epochs", 1, epochs or (EPOCHS_OF_A_TRAINER if settings.metric.by_trainer else EPOCHS)
 
 
-def _how_to_report(shown: Shown, script: str, unit: Unit) -> Iterator[str]:
+def _how_to_report(metric: Metric, script: str, unit: Unit) -> Iterator[str]:
     """How the script must report, for its author to paste. It saves first: the trial may end at a report."""
-    name = shown.metric if shown.metric.isidentifier() else "value"
-    yield f"# {script} must report its {one_line(shown.metric)}; its last report is the trial's value:"
+    name = metric.name if metric.name.isidentifier() else "value"
+    yield f"# {script} must report its {one_line(metric.name)}; its last report is the trial's value:"
     yield "#     from hpsearch.objectives import report"
-    if shown.by_trainer:
+    if metric.by_trainer:
         yield "#     class Report(TrainerCallback):  # Trainer(callbacks=[Report()]), and in its arguments"
-        strategy, step = (
-            ("epoch", "round(state.epoch)") if unit == "epochs" else ("steps", "state.global_step")
-        )
+        by_epoch = unit == "epochs"
+        strategy, step = ("epoch", "round(state.epoch)") if by_epoch else ("steps", "state.global_step")
         yield f"#         # eval_strategy and save_strategy: {strategy}; it saves after it has evaluated."
         yield "#         def on_save(self, args, state, control, **_):"
-        measured = f"state.log_history[-1][{json.dumps(shown.metric)}]"
-        yield f"#             report({measured}, step={step})"
+        yield f"#             report(state.log_history[-1][{json.dumps(metric.name)}], step={step})"
     else:
         yield f"#     report({name}, step=step)"
-    yield f"# or a printed line {json.dumps({'step': 1, shown.metric: 0.5})}, from any language."
+    yield f"# or a printed line {json.dumps({'step': 1, metric.name: 0.5})}, from any language."
     yield "# Save, then report: at a report a trial may pause or end. It resumes from what it saved in its"
     yield "# folder, ${checkpoint} or $HPSEARCH_CHECKPOINT; then ${resume_from} or $HPSEARCH_RESUME_FROM is"
     yield "# that folder, otherwise they are empty."
-
-
-def _is_whole(numbers: dict[str, Any]) -> bool:
-    return not any(isinstance(number, float) for number in numbers.values())
 
 
 def _is_length(setting: Setting, names: re.Pattern[str]) -> bool:

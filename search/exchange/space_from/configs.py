@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from ....spaces import SpaceError
 from ....spaces.document import join, read, text_of
 from ...errors import UsageError
 from .fields import Setting, Settings
-from .own import value_of_its_own
+from .metric import Metric, metric_of
+from .per_trial import trial_value
 from .scripts import tree_of
-from .shown import Shown, shown_by
+from .syntax import is_number
 
 DEFAULT_SCRIPT = "train.py"
 
@@ -36,39 +38,30 @@ def settings_of_config(path: Path) -> Settings:
     beside = [path.with_suffix(".py"), path.with_name(DEFAULT_SCRIPT)]
     script = next((str(each) for each in beside if each.is_file()), None)
     settings = list(_settings(data, ""))
-    of_trials = {
-        each.parameter: own
-        for each in settings
-        if each.parameter and (own := value_of_its_own(each)) is not None and "}" not in own
-    }
-    numbers = [each for each in settings if each.parameter not in of_trials and _has_numbers(each.value)]
-    into_file = "".join(f" {name}={own}" for name, own in of_trials.items())
+    values = {each.parameter: trial_value(each) for each in settings if each.parameter}
+    per_trial = {name: value for name, value in values.items() if value and "}" not in value}
+    numbers = [each for each in settings if each.parameter not in per_trial and _has_numbers(each.value)]
+    into_file = "".join(f" {name}={value}" for name, value in per_trial.items())
+    metric = Metric()
+    if script is not None:
+        with suppress(UsageError):  # it may be written in another language
+            metric = metric_of(tree_of(Path(script)))
     return Settings(
         source=path,
-        found=[setting for setting in numbers if setting.unfit is None],
+        parameters=[setting for setting in numbers if setting.unfit is None],
         command=["python", script or DEFAULT_SCRIPT, "--config", f"${{config:{path}{into_file}}}"],
         how=f"The script reads a copy of {path.name} with these values; the rest stays as it is.",
         left_out={setting.name: setting.unfit for setting in numbers if setting.unfit is not None},
         to_fill=() if script else (DEFAULT_SCRIPT,),
-        own=of_trials,
-        shown=_shown(script),
+        per_trial=per_trial,
+        metric=metric,
     )
-
-
-def _shown(script: str | None) -> Shown:
-    """The metric of the script beside the file; the default where there is no readable script."""
-    if script is None:
-        return Shown()
-    try:
-        return shown_by(tree_of(Path(script)))
-    except UsageError:
-        return Shown()  # the script may be written in another language
 
 
 def _has_numbers(value: Any) -> bool:
     if isinstance(value, dict | list):
         return any(map(_has_numbers, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number(value)
 
 
 def _settings(data: dict[str, Any], path: str, *, plain: bool = True) -> Iterator[Setting]:
@@ -80,6 +73,6 @@ def _settings(data: dict[str, Any], path: str, *, plain: bool = True) -> Iterato
             yield from _settings(value, name, plain=is_plain)
         elif isinstance(value, str) or (isinstance(value, list) and _has_numbers(value)):
             yield Setting(name, parameter, value)
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif is_number(value):
             # Its name decides whether it is whole: people write `dropout: 0` too.
             yield Setting(name, parameter, value, number=True)

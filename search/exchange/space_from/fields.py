@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from ....spaces.expressions import CONSTANTS
 from ....spaces.relations import NAME
-from .shown import Shown
+from .metric import Metric
 from .syntax import Bounds
 
 INTEGER_BOUND = 2**63
@@ -31,12 +32,14 @@ class Setting:
     variable: str = ""  # its name in the script's code where that differs: argparse's `dest=`
 
     @property
-    def own_name(self) -> str:
+    def name_in_code(self) -> str:
         """Its name in the script's code: `out` for `args.out`."""
         return self.variable or self.parameter
 
     def holds(self, numbers: Mapping[str, Any]) -> bool:
         """Whether the script accepts all numbers of a range."""
+        if self.whole and any(isinstance(number, float) for number in numbers.values()):
+            return False
         low, high = self.bounds
         return (low is None or low <= numbers["min"]) and (high is None or numbers["max"] <= high)
 
@@ -48,12 +51,11 @@ class Setting:
         values = self.choices or (self.value,)
         if not all(isinstance(value, str | int | float | bool | None) for value in values):
             return "it is not a single value"
-        numbers = [value for value in values if isinstance(value, int | float)]
-        if not all(
-            abs(number) < (INTEGER_BOUND if isinstance(number, int) else float("inf")) for number in numbers
-        ):
+        whole = (value for value in values if isinstance(value, int))
+        real = (value for value in values if isinstance(value, float))
+        if not (all(abs(value) < INTEGER_BOUND for value in whole) and all(map(math.isfinite, real))):
             return "numbers in a space are finite and have 64 bits"
-        texts = [value for value in values if isinstance(value, str)]
+        texts = (value for value in values if isinstance(value, str))
         if any("\ud800" <= character <= "\udfff" for text in texts for character in text):
             return "this text cannot be stored in a file"
         if self.parameter in PROCESS_SETTINGS and not self.required:
@@ -68,10 +70,10 @@ class Settings:
     """The settings found in one file."""
 
     source: Path
-    found: Sequence[Setting]
+    parameters: Sequence[Setting]  # of the space
     command: Sequence[str]  # runs the script, with macros for its settings
     how: str  # the settings reach the script, in a sentence
     left_out: Mapping[str, str]  # settings that the space leaves out, and why
     to_fill: Sequence[str] = ()  # words of the command that the user has to write
-    own: Mapping[str, str] = field(default_factory=dict)  # different in each trial, such as `$seed`
-    shown: Shown = field(default_factory=Shown)
+    per_trial: Mapping[str, str] = field(default_factory=dict)  # different in each trial, such as `$seed`
+    metric: Metric = field(default_factory=Metric)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from .fields import Setting
-from .syntax import Bounds, arithmetic, assignments, name_of
+from .syntax import Bounds, arithmetic, assignments, constant, is_number, name_of, nodes_of
 
 NUMBER_TYPES = {"int": int, "float": float}
 ENUM_BASES = {"Enum", "StrEnum"}
@@ -21,9 +21,10 @@ class Literals:
 
     def __init__(self, tree: ast.Module) -> None:
         self.constants = dict(assignments(tree.body))
-        classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
         self.enums = {
-            each.name: dict(_members(each)) for each in classes if set(map(name_of, each.bases)) & ENUM_BASES
+            each.name: dict(_members(each))
+            for each in nodes_of(tree, ast.ClassDef)
+            if set(map(name_of, each.bases)) & ENUM_BASES
         }
 
     def annotation(self, node: ast.expr | None) -> tuple[ast.expr | None, tuple[Any, ...]]:
@@ -34,8 +35,8 @@ class Literals:
             except SyntaxError:
                 return None, ()
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-            none = isinstance(node.left, ast.Constant) and node.left.value is None
-            return self.annotation(node.right if none else node.left)
+            left_is_none = isinstance(node.left, ast.Constant) and node.left.value is None
+            return self.annotation(node.right if left_is_none else node.left)
         if not isinstance(node, ast.Subscript):
             return node, self.values_of(node)
         outer = name_of(node.value)
@@ -68,12 +69,11 @@ class Literals:
         value = self.literal(default)
         kind_name = str(name_of(kind))
         wanted = NUMBER_TYPES.get(CLICK_RANGES.get(kind_name, kind_name))
-        if wanted is not None and isinstance(value, str | int | float) and not isinstance(value, bool):
+        if wanted is not None and (isinstance(value, str) or is_number(value)):
             with suppress(ValueError, OverflowError):
                 value = wanted(value)  # as argparse does with a text
-        number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = is_number(value) or (value is None and wanted is not None)
         whole = wanted is int or (wanted is None and isinstance(value, int))
-        number = number or (value is None and wanted is not None)
         choices = tuple(choice for choice in choices if choice is not None)  # which no option can express
         return Setting(name, parameter_of(name), value, number, whole, choices, required, limits)
 
@@ -99,16 +99,15 @@ def _members(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
         if of_texts and isinstance(value, ast.Call) and name_of(value) == "auto":
             yield name, name.lower()
         else:
-            yield name, value.value if isinstance(value, ast.Constant) else None
+            yield name, constant(value)
 
 
 def _path(node: ast.expr | None) -> str | None:
     """The path in `Path("out")` or `os.path.join("out", "model.pt")`, where all parts are written out."""
     if not isinstance(node, ast.Call) or name_of(node) not in ("Path", "PurePath", "join") or not node.args:
         return None
-    parts = [part.value for part in node.args if isinstance(part, ast.Constant)]
-    whole = len(parts) == len(node.args) and all(isinstance(part, str) for part in parts)
-    return os.path.join(*map(str, parts)) if whole else None
+    parts = [part for part in map(constant, node.args) if isinstance(part, str)]
+    return os.path.join(*parts) if len(parts) == len(node.args) else None
 
 
 def parameter_of(name: str) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .syntax import called, constant, name_of, root_of
+from .syntax import constant, imports, keywords, name_of, root_of
 
 PARSE_CALLS = re.compile(r"parse_(known_)?(intermixed_)?args\w*|parse_(json|yaml)_file|parse_dict")
 COPY_CALLS = {"vars", "copy", "deepcopy", "Namespace", "SimpleNamespace"}  # return the options they are given
@@ -25,6 +26,7 @@ MOST_EXPRESSIONS = 200  # that are followed for one value
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Scope = Function | None  # None: the module
 Place = tuple[int, int]
+How = Literal["is", "within", "begins"]  # it is the path; the path is inside it; its name continues
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Origin:
     """An option, and how a path starts with it."""
 
     option: str
-    how: Literal["is", "within", "begins"]  # it is the path; the path is inside it; its name continues
+    how: How
     filled: bool = False  # whether another value replaces a missing one: `args.out or "runs"`
 
 
@@ -49,12 +51,12 @@ class Origins:
     def __init__(self, tree: ast.Module, commands: Collection[ast.AST] = ()) -> None:
         self._outer: dict[Function, Scope] = {}
         self._class: dict[Scope, str] = {}
-        self._bound: dict[tuple[object, str], list[_Bound]] = {}
+        self._bound: dict[tuple[object, str], list[_Bound]] = defaultdict(list)
         self._options: set[tuple[Scope, str]] = set()
-        self._functions: dict[str, list[Function]] = {}
-        self._returns: dict[Scope, list[ast.expr]] = {}
+        self._functions: dict[str, list[Function]] = defaultdict(list)
+        self._returns: dict[Scope, list[ast.expr]] = defaultdict(list)
         self._parsed: set[str] = set()  # names that hold options, and functions that return them, with ()
-        self.imported: dict[str, str] = {}  # names, with the package that each comes from
+        self.imported = imports(tree)
         self.nodes = list(self._walk(tree))
         self._global = {
             (scope, name) for scope, node in self.nodes if isinstance(node, ast.Global) for name in node.names
@@ -62,7 +64,9 @@ class Origins:
         for scope, node in self.nodes:
             self._declare(scope, node, commands)
         for scope, node in self.nodes:
-            self._bind(scope, node)
+            if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    self._assign(target, node.value, scope)
         calls = [(scope, node) for scope, node in self.nodes if isinstance(node, ast.Call)]
         for scope, call in calls:
             self._give(scope, call)
@@ -77,16 +81,16 @@ class Origins:
         """The options that a value, used in this function, comes from."""
         return list(self._of(node, scope, set()))
 
-    def is_module(self, node: ast.expr | None) -> bool:
-        """Whether it is an imported module: `torch`, `os.path`."""
-        return (
-            isinstance(node, ast.expr) and (root := root_of(node)) in self.imported and str(root)[0].islower()
-        )
+    def receiver(self, call: ast.Call) -> ast.expr | None:
+        """The object of a method call; None for a function, even one of an imported module: `torch.save`."""
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        root = root_of(owner)
+        return None if root in self.imported and str(root)[0].islower() else owner
 
     def defined(self, call: ast.Call) -> list[Function]:
         """The functions of this module that a call may refer to."""
-        receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
-        return [] if self.is_module(receiver) else self._functions.get(str(called(call)), [])
+        of_module = isinstance(call.func, ast.Attribute) and self.receiver(call) is None
+        return [] if of_module else self._functions.get(str(name_of(call)), [])
 
     def _walk(self, tree: ast.Module) -> Iterator[tuple[Scope, ast.AST]]:
         left: list[tuple[Scope, ast.AST]] = [(None, tree)]
@@ -102,51 +106,32 @@ class Origins:
             left += [(inner, child) for child in ast.iter_child_nodes(node)]
 
     def _declare(self, scope: Scope, node: ast.AST, commands: Collection[ast.AST]) -> None:
-        if isinstance(node, ast.Import):
-            for name in node.names:
-                package = name.name.partition(".")[0]
-                self.imported[name.asname or package] = package
-        elif isinstance(node, ast.ImportFrom):
-            package = (node.module or "").partition(".")[0]
-            self.imported |= {name.asname or name.name: package for name in node.names}
-        elif isinstance(node, ast.ClassDef):
-            made = [each for each in node.body if isinstance(each, Function) and each.name == "__init__"]
-            self._functions.setdefault(node.name, []).extend(made)
+        if isinstance(node, ast.ClassDef):
+            self._functions[node.name] += [
+                each for each in node.body if isinstance(each, Function) and each.name == "__init__"
+            ]
         elif isinstance(node, ast.Return) and node.value is not None:
-            self._returns.setdefault(scope, []).append(node.value)
+            self._returns[scope].append(node.value)
         elif isinstance(node, Function):
             for parameter in _parameters(node):
-                self._bound.setdefault((node, parameter), [])
+                self._bound[node, parameter] = []
                 if node in commands:
                     self._options.add((node, parameter))
             if not isinstance(node, ast.Lambda):
-                self._functions.setdefault(node.name, []).append(node)
+                self._functions[node.name].append(node)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            self._bound.setdefault(self._variable(node.id, scope), [])
-
-    def _bind(self, scope: Scope, node: ast.AST) -> None:
-        if isinstance(node, ast.Assign):
-            targets = node.targets
-        elif isinstance(node, ast.AnnAssign | ast.NamedExpr):
-            targets = [node.target]
-        else:
-            return
-        if (value := node.value) is None:
-            return
-        for target in targets:
-            if isinstance(target, ast.Tuple | ast.List):
-                for place, each in enumerate(target.elts):
-                    part = ast.Subscript(value, ast.Constant(place), ast.Load())
-                    self._assign(each, ast.copy_location(part, value), scope)
-            else:
-                self._assign(target, value, scope)
+            self._bound[self._variable(node.id, scope)] = []
 
     def _assign(self, target: ast.expr, value: ast.expr, scope: Scope) -> None:
         end = (value.end_lineno or value.lineno, value.end_col_offset or 0)
         if isinstance(target, ast.Name):
-            self._bound.setdefault(self._variable(target.id, scope), []).append(_Bound(value, scope, end))
+            self._bound[self._variable(target.id, scope)].append(_Bound(value, scope, end))
         elif isinstance(target, ast.Attribute):
-            self._bound.setdefault(self._attribute(target, scope), []).append(_Bound(value, scope))
+            self._bound[self._attribute(target, scope)].append(_Bound(value, scope))
+        elif isinstance(target, ast.Tuple | ast.List):
+            for place, each in enumerate(target.elts):
+                part = ast.Subscript(value, ast.Constant(place), ast.Load())
+                self._assign(each, ast.copy_location(part, value), scope)
 
     def _give(self, scope: Scope, call: ast.Call) -> None:
         """Bind the parameters of functions to the arguments of a call."""
@@ -156,7 +141,7 @@ class Origins:
                 names = names[1:]
             plain = [each for each in call.args if not isinstance(each, ast.Starred)]
             given = dict(zip(names, plain, strict=False)) if len(plain) == len(call.args) else {}
-            given |= {each.arg: each.value for each in call.keywords if each.arg in names}
+            given |= {name: value for name, value in keywords(call).items() if name in names}
             for name, value in given.items():
                 self._bound[function, name].append(_Bound(value, scope))
 
@@ -169,21 +154,18 @@ class Origins:
 
     def _find_parsed(self) -> bool:
         """Find more names that hold options; whether there were any."""
-        found = {
+        before = len(self._parsed)
+        self._parsed |= {
             name.rpartition(".")[2]
-            for (_, name), values in self._bound.items()
-            for each in values
-            if self._is_parsed(each.value)
+            for (_, name), bound in self._bound.items()
+            if any(self._is_parsed(each.value) for each in bound)
         }
-        found |= {
+        self._parsed |= {
             f"{name}()"
             for name, functions in self._functions.items()
-            for function in functions
-            if any(map(self._is_parsed, self._returns.get(function, ())))
+            if any(self._is_parsed(each) for one in functions for each in self._returns.get(one, ()))
         }
-        more = not found <= self._parsed
-        self._parsed |= found
-        return more
+        return len(self._parsed) > before
 
     def _is_parsed(self, node: ast.expr, depth: int = 0) -> bool:
         """Whether an expression holds the options, like the result of `parse_args`."""
@@ -196,7 +178,7 @@ class Origins:
             return self._is_parsed(node.value, depth + 1)
         if isinstance(node, ast.Call):
             given = [*node.args, *(each.value for each in node.keywords if each.arg is None)]
-            name = str(called(node))
+            name = str(name_of(node))
             return (
                 PARSE_CALLS.fullmatch(name) is not None
                 or (f"{name}()" in self._parsed and bool(self.defined(node)))
@@ -269,10 +251,8 @@ class Origins:
             yield from self._of(each.value, each.scope, seen)
 
     def _of_call(self, node: ast.Call, scope: Scope, seen: set[int]) -> Iterator[Origin]:
-        name, first = called(node), node.args[0] if node.args else None
-        receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
-        if self.is_module(receiver):
-            receiver = None
+        name, first = name_of(node), node.args[0] if node.args else None
+        receiver = self.receiver(node)
         if name == "format" and isinstance(text := constant(receiver), str):
             if begun := re.match(r"\{(\w*)[^}]*\}(/?)", text):
                 named = next((each.value for each in node.keywords if each.arg == begun[1]), first)
@@ -292,9 +272,8 @@ class Origins:
                 for returned in self._returns.get(function, ()):
                     yield from self._of(returned, function, seen)
         elif first is not None:  # a function that derives a path: increment_path(Path(args.out) / args.name)
-            found = self._of(first, scope, seen)
-            is_path = isinstance(first, ast.Call) and called(first) in PATH_CALLS
-            yield from (each for each in found if is_path or each.how == "within")
+            is_path = isinstance(first, ast.Call) and name_of(first) in PATH_CALLS
+            yield from (each for each in self._of(first, scope, seen) if is_path or each.how == "within")
 
     def _of_text(self, node: ast.BinOp | ast.JoinedStr, scope: Scope, seen: set[int]) -> Iterator[Origin]:
         """A composed path: `a / b`, `a + "/b"`, `"%s/b" % a`, `f"{a}/b"`."""
@@ -308,23 +287,18 @@ class Origins:
             yield from self._on(node.left, scope, seen, _continuation([node.right]))
         elif isinstance(node.op, ast.Mod) and isinstance(text := constant(node.left), str):
             if text.startswith("%s"):
-                given = (
-                    node.right.elts[0]
-                    if isinstance(node.right, ast.Tuple) and node.right.elts
-                    else node.right
-                )
-                yield from self._on(given, scope, seen, "within" if text.startswith("%s/") else "begins")
+                values = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
+                how: How = "within" if text.startswith("%s/") else "begins"
+                yield from self._on(next(iter(values), None), scope, seen, how)
         elif isinstance(node.op, ast.Mod):
             yield from self._of(node.left, scope, seen)
 
-    def _on(
-        self, node: ast.expr | None, scope: Scope, seen: set[int], how: Literal["is", "within", "begins"]
-    ) -> Iterator[Origin]:
+    def _on(self, node: ast.expr | None, scope: Scope, seen: set[int], how: How) -> Iterator[Origin]:
         for each in self._of(node, scope, seen):
             yield replace(each, how=how) if each.how == "is" else each
 
 
-def _continuation(after: list[ast.expr]) -> Literal["is", "within", "begins"]:
+def _continuation(after: list[ast.expr]) -> How:
     """How a path starts with the expression before these."""
     if not after:
         return "is"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 Bounds = tuple[float | None, float | None]  # the least and the largest value; None: no limit
+Node = TypeVar("Node", bound=ast.AST)
 
 
 def arithmetic(node: ast.expr | None) -> Any:
@@ -26,10 +27,14 @@ def arithmetic(node: ast.expr | None) -> Any:
     return left / right if isinstance(node.op, ast.Div) and right else None
 
 
-def is_of(function: ast.expr, module: str) -> bool:
-    """Whether a function is called through its module's name: `click.option`."""
-    owner = function.value if isinstance(function, ast.Attribute) else None
-    return isinstance(owner, ast.Name) and owner.id == module
+def nodes_of(tree: ast.AST, kind: type[Node]) -> list[Node]:
+    """The nodes of this kind in a tree."""
+    return [node for node in ast.walk(tree) if isinstance(node, kind)]
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a number; True and False are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def name_of(node: ast.AST | None) -> str | None:
@@ -39,7 +44,7 @@ def name_of(node: ast.AST | None) -> str | None:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
 
 
-def root_of(node: ast.expr) -> str | None:
+def root_of(node: ast.expr | None) -> str | None:
     """The first part of a name: `torch` for `torch.nn.Linear`."""
     while isinstance(node, ast.Attribute):
         node = node.value
@@ -51,9 +56,23 @@ def constant(node: ast.AST | None) -> object:
     return node.value if isinstance(node, ast.Constant) else None
 
 
-def called(call: ast.Call | None) -> str | None:
-    """The name of the called function."""
-    return name_of(call)
+def keywords(call: ast.Call) -> dict[str, ast.expr]:
+    """The keyword arguments of a call, without `**` ones."""
+    return {each.arg: each.value for each in call.keywords if each.arg}
+
+
+def imports(tree: ast.AST) -> dict[str, str]:
+    """The imported names, with the package that each comes from."""
+    imported = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for each in node.names:
+                package = each.name.partition(".")[0]
+                imported[each.asname or package] = package
+        elif isinstance(node, ast.ImportFrom):
+            package = (node.module or "").partition(".")[0]
+            imported |= {each.asname or each.name: package for each in node.names}
+    return imported
 
 
 def assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:
@@ -68,25 +87,21 @@ def bounds(call: ast.expr | None) -> Bounds:
     """The limits in `click.IntRange(1, 64)` or `typer.Option(8, min=1, max=64)`."""
     if not isinstance(call, ast.Call):
         return None, None
-    given: dict[str | None, ast.expr] = {keyword.arg: keyword.value for keyword in call.keywords}
-    if called(call) in ("IntRange", "FloatRange"):
+    given = keywords(call)
+    if name_of(call) in ("IntRange", "FloatRange"):
         given |= dict(zip(("min", "max"), call.args, strict=False))
-    numbers = []
-    for name in ("min", "max"):
-        number = given.get(name)
-        value = number.value if isinstance(number, ast.Constant) else None
-        numbers.append(value if isinstance(value, int | float) else None)
-    return numbers[0], numbers[1]
+    low, high = (constant(given.get(name)) for name in ("min", "max"))
+    return low if isinstance(low, int | float) else None, high if isinstance(high, int | float) else None
 
 
 def declaration(annotation: ast.expr | None) -> ast.Call | None:
     """The `typer.Option(...)` inside `Annotated[...]`."""
     if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
         calls = [node for node in annotation.slice.elts if isinstance(node, ast.Call)]
-        return next((call for call in calls if called(call) in ("Option", "Argument")), None)
+        return next((call for call in calls if name_of(call) in ("Option", "Argument")), None)
     return None
 
 
-def decorated(node: ast.ClassDef | ast.FunctionDef, name: str) -> bool:
-    """Whether it has a decorator of this name."""
-    return name in map(name_of, node.decorator_list)
+def decorated(node: ast.ClassDef | ast.FunctionDef, *names: str) -> bool:
+    """Whether it has a decorator of one of these names."""
+    return not {*names}.isdisjoint(map(name_of, node.decorator_list))

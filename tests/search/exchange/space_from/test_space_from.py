@@ -21,7 +21,7 @@ from hpsearch.search import open_study
 from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
 from hpsearch.search.exchange.space_from import proposal
-from hpsearch.search.exchange.space_from.shown import goal_of
+from hpsearch.search.exchange.space_from.metric import goal_of
 from hpsearch.search.preflight.checks import check_objective
 from hpsearch.spaces import Choice, Constant, Range, SpaceError, Spec, loads
 from hpsearch.spaces.checks import warnings

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
-from .syntax import assignments, called, constant, name_of
+from .syntax import assignments, constant, keywords, name_of, nodes_of
 
 WITH_TRAINERS = ("transformers", "trl", "sentence_transformers", "setfit")
 OF_TRAINERS = re.compile(r"\w*(Trainer|TrainingArguments)")
@@ -35,30 +37,30 @@ DIRECTIONS: dict[object, Goal] = {"min": "minimize", "max": "maximize", False: "
 
 
 @dataclass(frozen=True)
-class Shown:
+class Metric:
     """A metric, which way it is better, and whether a Trainer of transformers measures it."""
 
-    metric: str = "val_loss"
+    name: str = "val_loss"
     goal: Goal = "minimize"
     by_trainer: bool = False
 
 
-def shown_by(tree: ast.AST) -> Shown:
+def metric_of(tree: ast.AST) -> Metric:
     """The metric of a script; val_loss where none is found."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = nodes_of(tree, ast.Call)
     if _has_trainer(tree):
         return _of_a_trainer(tree, calls)
     kept = _kept(tree)
-    printed = [key for call in calls if called(call) == "dumps" for key in _keys(call.args[:1], kept)]
+    printed = [key for call in calls if name_of(call) == "dumps" for key in _keys(call.args[:1], kept)]
     watched = _watched(calls)
-    logged = [*_logged(calls), *(key for keys in kept.values() for key in keys), *_keys(ast.walk(tree), {})]
-    found = min(filter(_rank, printed), key=_rank, default=None)
-    if found is None:  # what is watched is a metric, whatever its name
-        found = min(watched, key=lambda name: _rank(name) or WATCHED_RANK, default=None)
-    if found is None:
-        validation = (name for name in logged if VALIDATION.fullmatch(name) and _rank(name))
-        found = min(validation, key=_rank, default=None)
-    return Shown() if found is None else Shown(found, watched.get(found) or goal_of(found))
+    logged = [*_logged(calls), *chain(*kept.values()), *_keys(ast.walk(tree), {})]
+    name = min(filter(_rank, printed), key=_rank, default=None)
+    if name is None:  # what is watched is a metric, whatever its name
+        name = min(watched, key=lambda each: _rank(each) or WATCHED_RANK, default=None)
+    if name is None:
+        validation = (each for each in logged if VALIDATION.fullmatch(each) and _rank(each))
+        name = min(validation, key=_rank, default=None)
+    return Metric() if name is None else Metric(name, watched.get(name) or goal_of(name))
 
 
 def goal_of(metric: str) -> Goal:
@@ -79,44 +81,38 @@ def _rank(name: str) -> int:
 
 
 def _has_trainer(tree: ast.AST) -> bool:
+    names: list[str] = []
     for node in ast.walk(tree):
-        names: list[str] = []
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in WITH_TRAINERS:
-            names = [name.name for name in node.names]
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            names = [node.attr] if node.value.id in WITH_TRAINERS else []
-        if any(map(OF_TRAINERS.fullmatch, names)):
-            return True
-    return False
+            names += [name.name for name in node.names]
+        elif isinstance(node, ast.Attribute) and getattr(node.value, "id", None) in WITH_TRAINERS:
+            names.append(node.attr)
+    return any(map(OF_TRAINERS.fullmatch, names))
 
 
-def _of_a_trainer(tree: ast.AST, calls: Iterable[ast.Call]) -> Shown:
+def _of_a_trainer(tree: ast.AST, calls: Iterable[ast.Call]) -> Metric:
     """From the trainer's arguments, even if they are set later: `args.greater_is_better = False`."""
-    given = [each for call in calls for each in call.keywords]
-    said = [(each.arg, each.value) for each in given] + [
-        (target.attr, node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
+    given = [(each.arg, constant(each.value)) for call in calls for each in call.keywords]
+    given += [
+        (target.attr, constant(node.value))
+        for node in nodes_of(tree, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Attribute)
     ]
-    values = [(name, value.value) for name, value in said if isinstance(value, ast.Constant)]
-    bests = [value for name, value in values if name == "metric_for_best_model" and isinstance(value, str)]
-    ways = [value for name, value in values if name == "greater_is_better" and isinstance(value, bool)]
-    best = next(iter(bests), "loss")
+    bests = (value for name, value in given if name == "metric_for_best_model" and isinstance(value, str))
+    ways = (value for name, value in given if name == "greater_is_better" and isinstance(value, bool))
+    best = next(bests, "loss")
     metric = best if best.startswith("eval_") else f"eval_{best}"
-    if ways:
-        return Shown(metric, DIRECTIONS[ways[0]], by_trainer=True)
     known = goal_of(metric) if LOSS.fullmatch(metric) or NEGATED.fullmatch(metric) else "maximize"
-    return Shown(metric, known, by_trainer=True)
+    return Metric(metric, DIRECTIONS.get(next(ways, None), known), by_trainer=True)
 
 
 def _watched(calls: Iterable[ast.Call]) -> dict[str, Goal | None]:
     """The watched metrics, and which way each is better: `EarlyStopping(monitor="val_f1", mode="max")`."""
     watched: dict[str, Goal | None] = {}
     for call in calls:
-        given = {each.arg: each.value for each in call.keywords}
-        first = call.args[0] if call.args and called(call) == "EarlyStopping" else None
+        given = keywords(call)
+        first = call.args[0] if call.args and name_of(call) == "EarlyStopping" else None
         name, mode = (constant(each) for each in (given.get("monitor", first), given.get("mode")))
         if isinstance(name, str):
             watched[name] = watched.get(name) or DIRECTIONS.get(mode)
@@ -125,16 +121,15 @@ def _watched(calls: Iterable[ast.Call]) -> dict[str, Goal | None]:
 
 def _kept(tree: ast.AST) -> dict[str, list[str]]:
     """The keys of each name's mapping: `stats = {"step": 1}`, `stats["acc"] = 1`, `stats.update(lr=1)`."""
-    kept: dict[str, list[str]] = {}
+    kept: dict[str, list[str]] = defaultdict(list)
     for name, value in assignments(ast.walk(tree)):
-        kept.setdefault(name, []).extend(_keys([value], {}))
+        kept[name] += _keys([value], {})
     for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            if isinstance(key := constant(node.slice), str):
-                kept.setdefault(str(name_of(node.value)), []).append(key)
-        elif isinstance(node, ast.Call) and called(node) == "update" and isinstance(node.func, ast.Attribute):
-            found = [*(each.arg for each in node.keywords if each.arg), *_keys(node.args[:1], {})]
-            kept.setdefault(str(name_of(node.func.value)), []).extend(found)
+        match node:
+            case ast.Subscript(value=mapping, slice=ast.Constant(value=str(key)), ctx=ast.Store()):
+                kept[str(name_of(mapping))].append(key)
+            case ast.Call(func=ast.Attribute(value=mapping, attr="update")):
+                kept[str(name_of(mapping))] += [*keywords(node), *_keys(node.args[:1], {})]
     return kept
 
 
@@ -147,8 +142,8 @@ def _keys(nodes: Iterable[ast.AST], kept: Mapping[str, list[str]]) -> Iterator[s
                     yield from _keys([value], kept)
                 elif isinstance(text := constant(key), str):
                     yield text
-        elif isinstance(node, ast.Call) and called(node) == "dict":
-            yield from (each.arg for each in node.keywords if each.arg)
+        elif isinstance(node, ast.Call) and name_of(node) == "dict":
+            yield from keywords(node)
             yield from _keys([*node.args[:1], *(each.value for each in node.keywords if not each.arg)], kept)
         elif isinstance(node, ast.Name | ast.Attribute):
             yield from kept.get(str(name_of(node)), ())
@@ -158,5 +153,5 @@ def _logged(calls: Iterable[ast.Call]) -> Iterator[str]:
     """`self.log("val_loss", loss)`, `writer.add_scalar("val/loss", loss, step)`."""
     for call in calls:
         first = call.args[0] if call.args else None
-        if called(call) in ("log", "add_scalar", "log_metric") and isinstance(first, ast.Constant):
+        if name_of(call) in ("log", "add_scalar", "log_metric") and isinstance(first, ast.Constant):
             yield str(first.value)

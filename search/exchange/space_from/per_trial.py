@@ -17,7 +17,7 @@ from ....storage.files import CHECKPOINT, CONFIG, METRICS, OUTPUT
 from ...trials.seeds import is_seed
 from .fields import Setting
 from .origins import Origins, Scope
-from .syntax import called, name_of
+from .syntax import constant, keywords, name_of, nodes_of, root_of
 
 HIGHEST_SEED = 2**31 - 1
 TRIAL_FILES = {CHECKPOINT, CONFIG, METRICS, OUTPUT}  # names in a trial's folder
@@ -42,11 +42,10 @@ NAMES_A_FILE = re.compile(r"\w+_(path|file|filename|model_path)")
 # Which argument is the path of what writes, by its place, or one of the keywords: of a method,
 # `model.save(path)`, and where that is another one, of a module's function, `torch.save(model, path)`.
 FILES = {
-    **dict.fromkeys(
-        ("save", "save_weights", "save_checkpoint", "save_model", "export", "ModelCheckpoint"), 0
-    ),
-    **dict.fromkeys(("savez", "savez_compressed", "savefig", "savetxt", "imwrite", "imsave", "CSVLogger"), 0),
-    **dict.fromkeys(("to_csv", "to_json", "to_parquet", "to_pickle", "to_feather", "FileHandler"), 0),
+    **dict.fromkeys(("save", "save_weights", "save_checkpoint", "save_model", "export"), 0),
+    **dict.fromkeys(("savez", "savez_compressed", "savefig", "savetxt", "imwrite", "imsave"), 0),
+    **dict.fromkeys(("ModelCheckpoint", "CSVLogger", "FileHandler"), 0),
+    **dict.fromkeys(("to_csv", "to_json", "to_parquet", "to_pickle", "to_feather"), 0),
     **dict.fromkeys(("dump", "save_file", "save_image", "write_table", "copyfile", "copy2", "copytree"), 1),
     "basicConfig": 99,  # by its keyword alone
 }
@@ -82,7 +81,7 @@ class OptionUse:
     seeds: frozenset[str] = frozenset()  # that it seeds with
 
 
-def used(tree: ast.Module, commands: Collection[ast.AST] = ()) -> OptionUse:
+def option_use(tree: ast.Module, commands: Collection[ast.AST] = ()) -> OptionUse:
     """How a script uses options: `save(model, args.save)`, `open(f"{args.out}/x", "w")`, `set_seed(args.s)`.
 
     `commands` are the functions whose parameters are options.
@@ -92,45 +91,44 @@ def used(tree: ast.Module, commands: Collection[ast.AST] = ()) -> OptionUse:
     for scope, call in origins.nodes:
         if not isinstance(call, ast.Call):
             continue
-        name = called(call)
+        name = str(name_of(call))
         if name in SEEDERS:
             seeds |= _seeds(call, scope, origins)
-        written = [each for place in _written(call, origins) for each in origins.of(place, scope)]
-        created = [each for place in _made(call, origins) for each in origins.of(place, scope)]
+        written = [each for path in _written(call, origins) for each in origins.of(path, scope)]
+        created = [each for path in _made(call, origins) for each in origins.of(path, scope)]
         for each in written:
             (folders if each.how == "within" or name in FOLDERS else files).add(each.option)
         for each in created:
             (beside if each.how == "begins" else made).add(each.option)
         filled |= {each.option for each in (*written, *created) if each.filled}
-        for place in _read(call, origins):
-            found = origins.of(place, scope)
-            taken |= {origin.option for origin in found}
-            read |= {origin.option for origin in found if origin.how == "is"}
-        if KEEPS.fullmatch(str(name)):
-            kept |= {origin.option for place in _all(call) for origin in origins.of(place, scope)}
+        sources = [each for path in _read(call, origins) for each in origins.of(path, scope)]
+        taken |= {each.option for each in sources}
+        read |= {each.option for each in sources if each.how == "is"}
+        if KEEPS.fullmatch(name):
+            kept |= {each.option for argument in _all(call) for each in origins.of(argument, scope)}
     # A folder that is created may hold what is downloaded: then it is read too.
     files |= beside - taken
     folders |= made - taken
     return OptionUse(*map(frozenset, (files, folders - files, read - files - folders - kept, filled, seeds)))
 
 
-def value_of_its_own(setting: Setting, found: OptionUse = OptionUse()) -> str | None:
+def trial_value(setting: Setting, use: OptionUse = OptionUse()) -> str | None:
     """A setting's value in each trial, with a macro such as `$seed`; None where all trials share it."""
-    name, own = snake(setting.parameter), setting.own_name
+    name, in_code = snake(setting.parameter), setting.name_in_code
     if setting.choices:
         return None
-    if is_seed(name) or (own in found.seeds and not OF_A_SPLIT.fullmatch(name)):
+    if is_seed(name) or (in_code in use.seeds and not OF_A_SPLIT.fullmatch(name)):
         takes = setting.holds({"min": 0, "max": HIGHEST_SEED})
         return "$seed" if takes and (setting.number or setting.required) else None
     value = setting.value if isinstance(setting.value, str) else ""
     if name == "resume_from" and not (setting.number or value):
         return "$resume_from"  # a parameter of this name would hide the macro
-    has_value = value.strip() or (setting.required and setting.value is None) or own in found.filled
+    has_value = value.strip() or (setting.required and setting.value is None) or in_code in use.filled
     if setting.number or not has_value or "://" in value:
         return None
-    if own in found.read or (SHARED_INPUT.fullmatch(name) and not WRITTEN_NAME.fullmatch(name)):
+    if in_code in use.read or (SHARED_INPUT.fullmatch(name) and not WRITTEN_NAME.fullmatch(name)):
         return None
-    file, folder = own in found.files, own in found.folders
+    file, folder = in_code in use.files, in_code in use.folders
     known = OUTPUT_PLACE.fullmatch(name) or (
         OUTPUT_IF_PLACE.fullmatch(name) and (not value or LIKE_A_PLACE.fullmatch(value.lower()))
     )
@@ -144,72 +142,60 @@ def value_of_its_own(setting: Setting, found: OptionUse = OptionUse()) -> str | 
     return f"$checkpoint/{last or name}" if is_file else "$checkpoint"
 
 
-def in_a_command(value: str) -> str:
+def as_word(value: str) -> str:
     """The value as a word of the command: `${seed}` for `$seed`."""
     return re.sub(r"\$(\w+)", r"${\1}", value)
 
 
 def _seeds(call: ast.Call, scope: Scope, origins: Origins) -> set[str]:
     """The options that a call seeds with, among those of `args.seed + args.rank`, `args.s or 0`."""
-    parts = [part for each in _all(call) for part in ast.walk(each) if isinstance(part, ast.expr)]
-    found = {origin.option for part in parts for origin in origins.of(part, scope)}
-    named = set(filter(is_seed, found))
-    return named or (found if len(found) == 1 else set())
+    parts = [part for each in _all(call) for part in nodes_of(each, ast.expr)]
+    options = {origin.option for part in parts for origin in origins.of(part, scope)}
+    named = set(filter(is_seed, options))
+    return named or (options if len(options) == 1 else set())
 
 
 def _written(call: ast.Call, origins: Origins) -> list[ast.expr]:
     """The paths that a call writes a file to, or files into."""
-    name, receiver = str(called(call)), _receiver(call, origins)
+    name, receiver = str(name_of(call)), origins.receiver(call)
     if name in OPENS:
         return _opened(call, receiver) if _writes(call, receiver) else []
     if name in OF_A_PATH:
         return [] if receiver is None else [receiver]
-    place = 0 if name in FOLDERS else FILES.get(name)
-    if receiver is None and name in FILES_OF_MODULES and _package(call, origins) not in PATH_FIRST:
-        place = FILES_OF_MODULES[name]
-    if place is None or origins.defined(call):  # what a function of the script writes is found inside it
+    index = 0 if name in FOLDERS else FILES.get(name)
+    package = origins.imported.get(str(root_of(call.func)))
+    if receiver is None and name in FILES_OF_MODULES and package not in PATH_FIRST:
+        index = FILES_OF_MODULES[name]
+    if index is None or origins.defined(call):  # what a function of the script writes is found inside it
         return []
-    return _given(call, place)
+    return _given(call, index)
 
 
 def _made(call: ast.Call, origins: Origins) -> list[ast.expr]:
     """The folder that a call creates."""
-    receiver = _receiver(call, origins)
-    if called(call) == "mkdir" and receiver is not None:
-        return [receiver]
-    return _given(call, 0) if called(call) in ("mkdir", "makedirs") else []
+    if name_of(call) == "mkdir":
+        return _opened(call, origins.receiver(call))
+    return _given(call, 0) if name_of(call) == "makedirs" else []
 
 
 def _read(call: ast.Call, origins: Origins) -> list[ast.expr]:
     """The paths that a call may read, or download to."""
-    receiver = _receiver(call, origins)
-    if called(call) in OPENS:
+    name, receiver = str(name_of(call)), origins.receiver(call)
+    if name in OPENS:
         return [] if _writes(call, receiver) else _opened(call, receiver)
-    if READS.fullmatch(str(called(call))) or "download" in [each.arg for each in call.keywords]:
+    if READS.fullmatch(name) or "download" in keywords(call):
         return _all(call) if receiver is None else [receiver, *_all(call)]
     return []
-
-
-def _receiver(call: ast.Call, origins: Origins) -> ast.expr | None:
-    """The object of a method call; None for a function, even one of a module."""
-    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
-    return None if origins.is_module(receiver) else receiver
-
-
-def _package(call: ast.Call, origins: Origins) -> str | None:
-    """The package of the called function."""
-    node = call.func
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return origins.imported.get(str(name_of(node)))
 
 
 def _all(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(each.value for each in call.keywords)]
 
 
-def _given(call: ast.Call, place: int) -> list[ast.expr]:
-    return [*call.args[place : place + 1], *(each.value for each in call.keywords if each.arg in KEYWORDS)]
+def _given(call: ast.Call, index: int) -> list[ast.expr]:
+    """The argument at this index, and those by one of `KEYWORDS`."""
+    named = (value for name, value in keywords(call).items() if name in KEYWORDS)
+    return [*call.args[index : index + 1], *named]
 
 
 def _opened(call: ast.Call, receiver: ast.expr | None) -> list[ast.expr]:
@@ -218,6 +204,6 @@ def _opened(call: ast.Call, receiver: ast.expr | None) -> list[ast.expr]:
 
 def _writes(call: ast.Call, receiver: ast.expr | None) -> bool:
     """Whether an `open` writes."""
-    place = 1 if receiver is None else 0
-    modes = [*call.args[place : place + 1], *(k.value for k in call.keywords if k.arg == "mode")]
-    return any(isinstance(mode, ast.Constant) and set(str(mode.value)) & set("wax") for mode in modes)
+    index = 1 if receiver is None else 0
+    modes = [*call.args[index : index + 1], keywords(call).get("mode")]
+    return any(set(str(constant(mode) or "")) & set("wax") for mode in modes)
