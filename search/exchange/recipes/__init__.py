@@ -17,9 +17,9 @@ from ....objectives.user.script_settings import ScriptSettings, settings_beside
 from ...errors import UsageError
 from ...trials.yaml_text import one_line, text_of
 from . import axolotl, llamafactory, trl
+from .config_writer import ConfigWriter
 from .names import OF_PEFT
 from .recipe import Recipe, recipe_of
-from .sheet import ConfigWriter
 
 __all__ = ["FRAMEWORKS", "PEFT", "ConfigFile", "for_framework"]
 
@@ -30,9 +30,7 @@ class Framework:
 
     title: str
     command: str  # reads the file
-    fill: Callable[
-        [ConfigWriter, str], None
-    ]  # writes the recipe into a sheet, with the folder of the results
+    fill: Callable[[ConfigWriter, str], None]  # writes the recipe, with the folder of the results
 
 
 FRAMEWORKS = {
@@ -62,17 +60,16 @@ def for_framework(name: str, content: dict[str, Any], file: Path | None, folder:
     """
     objective = content["objective"]
     words = objective if isinstance(objective, str) else objective["command"]
-    more = (
-        ScriptSettings() if isinstance(words, str) else settings_beside(words, folder, content["parameters"])
-    )
-    recipe = recipe_of(words, content["parameters"], content["seed"], more)
+    parameters = content["parameters"]
+    beside = ScriptSettings() if isinstance(words, str) else settings_beside(words, folder, parameters)
+    recipe = recipe_of(words, parameters, content["seed"], beside)
     if name == PEFT:
         return _for_peft(recipe)
     framework = FRAMEWORKS[name]
-    sheet = ConfigWriter(framework.title, recipe)
+    writer = ConfigWriter(framework.title, recipe)
     provenance = content["provenance"]
-    framework.fill(sheet, f"trained/{provenance['study']}-{provenance['trial']}")
-    sheet.close()
+    framework.fill(writer, f"trained/{provenance['study']}-{provenance['trial']}")
+    writer.close()
     value = f" ({content['metric']} {provenance['value']:.6g})" if "value" in provenance else ""
     study = text_of(provenance["study"])
     head = [
@@ -82,10 +79,10 @@ def for_framework(name: str, content: dict[str, Any], file: Path | None, folder:
     if recipe.lost:
         head += ["#", "# This file lacks these parts of the trial:"]
         head += [f"#   {what}: {one_line(why)}" for what, why in recipe.lost.items()]
-    if sheet.to_fill:
-        head += ["#", f"# To fill in: {', '.join(sheet.to_fill)}"]
-    text = "\n".join([*head, *sheet.lines]) + "\n"
-    return ConfigFile(text, recipe.lost, tuple(sheet.to_fill), sheet.values())
+    if writer.to_fill:
+        head += ["#", f"# To fill in: {', '.join(writer.to_fill)}"]
+    text = "\n".join([*head, *writer.lines]) + "\n"
+    return ConfigFile(text, recipe.lost, tuple(writer.to_fill), writer.values)
 
 
 def _for_peft(recipe: Recipe) -> ConfigFile:
@@ -100,12 +97,11 @@ def _for_peft(recipe: Recipe) -> ConfigFile:
     for name, key in (("model", "base_model_name_or_path"), ("revision", "revision")):
         if (value := take(name, None)) is not None:
             values[key] = value
-    renamed = {"lora_r": "r", "target_modules": "target_modules", "lora_alpha": "lora_alpha"}
-    for name in ("lora_dropout", "use_rslora", "use_dora", *OF_PEFT):
-        renamed[name] = name
-    values |= {key: take(name) for name, key in renamed.items() if name in recipe.values}
+    same = ("target_modules", "lora_alpha", "lora_dropout", "use_rslora", "use_dora", *OF_PEFT)
+    keys = {"lora_r": "r"} | {name: name for name in same}
+    values |= {key: take(name) for name, key in keys.items() if name in recipe.values}
     lost = {what.partition(" ")[0].rpartition(".")[2] for what in recipe.lost}
-    others = lost.union(renamed, ("model", "revision", "task", "alpha_over_r", "finetuning_type"))
+    others = lost.union(keys, ("model", "revision", "task", "alpha_over_r", "finetuning_type"))
     if rest := [name for name in recipe.asked if name not in others or name in recipe.values]:
         recipe.lost[one_line(", ".join(rest))] = "not part of the adapters; other formats have it"
     return ConfigFile(json.dumps(values, indent=2) + "\n", recipe.lost, (), values)

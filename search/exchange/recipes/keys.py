@@ -5,23 +5,13 @@ from __future__ import annotations
 import math
 from pathlib import PurePath
 
+from .config_writer import ConfigWriter
 from .names import SAME_NAMES
-from .recipe import Recipe
-from .sheet import ConfigWriter
 
-MODEL_HINT = "a model's folder, or its name on the Hub"
-OPTIMIZER_KEYS = (
-    "learning_rate",
-    "optim",
-    "optim_args",
-    "weight_decay",
-    "adam_beta1",
-    "adam_beta2",
-    "adam_epsilon",
-)
+OPTIMIZER_KEYS = ("optim_args", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
 TRAINER_KEYS = (  # with the same name in transformers.TrainingArguments and in a recipe
     *("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "num_train_epochs"),
-    *OPTIMIZER_KEYS,
+    *("learning_rate", "optim", *OPTIMIZER_KEYS),
     *("max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha", "lr_scheduler_type"),
     *("lr_scheduler_kwargs", "warmup_steps", "fp16", "bf16", "tf32", "torch_compile", "full_determinism"),
     *("seed", "per_device_eval_batch_size", "eval_strategy", "eval_steps", "save_total_limit"),
@@ -29,41 +19,35 @@ TRAINER_KEYS = (  # with the same name in transformers.TrainingArguments and in 
 )
 
 
-def model(sheet: ConfigWriter, key: str, revision: str) -> None:
-    """Write the base model, or leave a place for it."""
-    if sheet.recipe.values.get("task") == "causal_lm":
-        sheet.take("task")
-    sheet.lose("task", f"{sheet.title}'s file is for causal_lm")
-    if "model" in sheet.recipe.values:
-        sheet.carry({"model": key, "revision": revision})
+def put_model(writer: ConfigWriter, key: str, revision: str) -> None:
+    """Write the base model, or leave it to the user."""
+    if writer.recipe.values.get("task") == "causal_lm":
+        writer.take("task")
+    writer.lose("task", f"{writer.title}'s file is for causal_lm")
+    if "model" in writer.recipe.values:
+        writer.carry({"model": key, "revision": revision})
     else:
-        sheet.place(key, "MODEL", MODEL_HINT)
+        writer.leave(key, "MODEL", "a model's folder, or its name on the Hub")
 
 
-def adapters(sheet: ConfigWriter) -> bool:
-    """Whether the trial trains adapters; if so, starts their section."""
-    adapts = sheet.recipe.adapts
-    kind = sheet.take("finetuning_type")
-    if kind not in (None, "lora", "full"):
-        sheet.recipe.lose("finetuning_type", kind, f"{sheet.title} would train the whole model")
+def begin_adapters(writer: ConfigWriter) -> bool:
+    """Start the section of the adapters; False where the trial trains none."""
+    adapts = writer.recipe.adapts
+    tuning = writer.take("finetuning_type")
+    if tuning not in (None, "lora", "full"):
+        writer.recipe.lose("finetuning_type", tuning, f"{writer.title} would train the whole model")
     if adapts:
-        sheet.section("The adapters")
+        writer.section("The adapters")
     return adapts
 
 
-def warmup_steps(recipe: Recipe) -> int:
-    """The steps of the warm-up, in a training of known length."""
-    ratio = recipe.values.get("warmup_ratio") or 0
-    return int(recipe.values.get("warmup_steps") or math.ceil(ratio * (recipe.steps or 0)))
-
-
-def warmup(sheet: ConfigWriter, *, share: str) -> None:
+def put_warmup(writer: ConfigWriter, *, share: str) -> None:
     """Write the warm-up in steps where the training's are known, else as a share, under the name in `share`.
 
     The newest transformers have no `warmup_ratio`: there a `warmup_steps` below 1 is a share.
     """
-    recipe = sheet.recipe
-    if not (ratio := sheet.take("warmup_ratio")) or recipe.values.get("warmup_steps"):
+    recipe = writer.recipe
+    if not (ratio := writer.take("warmup_ratio")) or recipe.values.get("warmup_steps"):
         return
     if recipe.steps:
         recipe.values["warmup_steps"] = math.ceil(ratio * recipe.steps)
@@ -74,44 +58,43 @@ def warmup(sheet: ConfigWriter, *, share: str) -> None:
             recipe.remarks[share] = "a share of the training, in transformers 5"
 
 
-def known_optimizer(sheet: ConfigWriter) -> None:
+def drop_unknown_optimizer(writer: ConfigWriter) -> None:
     """Leave out an optimizer that Hugging Face's Trainer lacks."""
-    if sheet.recipe.values.get("optim") == "muon":
-        sheet.lose("optim", f"{sheet.title} has no optimizer of this name; it trains with AdamW")
+    if writer.recipe.values.get("optim") == "muon":
+        writer.lose("optim", f"{writer.title} has no optimizer of this name; it trains with AdamW")
 
 
-def known_schedule(sheet: ConfigWriter) -> None:
+def drop_unknown_schedule(writer: ConfigWriter) -> None:
     """Leave out a schedule that Hugging Face's Trainer lacks."""
-    if sheet.recipe.values.get("lr_scheduler_type") == "one_cycle":
+    if writer.recipe.values.get("lr_scheduler_type") == "one_cycle":
         for name in ("lr_scheduler_type", "lr_scheduler_kwargs"):
-            sheet.lose(name, "Hugging Face's Trainer has no equivalent")
+            writer.lose(name, "Hugging Face's Trainer has no equivalent")
 
 
-def keep_best(sheet: ConfigWriter, asked: bool = False) -> None:
+def keep_best(writer: ConfigWriter, asked: bool = False) -> None:
     """Write what keeping the best model needs: checkpoints at each validation."""
-    best = sheet.take("load_best_model_at_end")
+    best = writer.take("load_best_model_at_end")
     if not best and not asked:
         if best is not None:
-            sheet.put("load_best_model_at_end", False)
+            writer.put("load_best_model_at_end", False)
         return
-    sheet.put("load_best_model_at_end", True)
-    written = sheet.values()
-    if "save_steps" in written or "save_strategy" in written:  # the trial itself says when
+    writer.put("load_best_model_at_end", True)
+    if writer.values.keys() & {"save_steps", "save_strategy"}:  # the trial itself says when
         return
-    if (steps := written.get("eval_steps")) is not None:
-        if sheet.title != "Axolotl":
-            sheet.put("save_strategy", "steps")
-        sheet.put("save_steps", steps)
-    elif (strategy := written.get("eval_strategy")) is not None:
-        sheet.put("save_strategy", strategy)
+    if (steps := writer.values.get("eval_steps")) is not None:
+        if writer.title != "Axolotl":
+            writer.put("save_strategy", "steps")
+        writer.put("save_steps", steps)
+    elif (strategy := writer.values.get("eval_strategy")) is not None:
+        writer.put("save_strategy", strategy)
 
 
-def tabs(file: str) -> str | None:
+def remark_on(file: str) -> str | None:
     """What to do with a file that `datasets` would read as one column."""
     return "its columns are separated by tabs: use commas" if ".tsv" in PurePath(file).suffixes else None
 
 
-def kind(file: str) -> str:
+def format_of(file: str) -> str:
     """The library `datasets`'s name for the format of a file."""
     suffix = PurePath(file.removesuffix(".gz")).suffix.lower()
     return {".txt": "text", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}.get(suffix, "json")

@@ -39,15 +39,9 @@ SAME_NAMES = (
 )
 OF_TRL = (  # other keys of TRL's file; Axolotl shares the first ones
     *("attn_implementation", "dataset_num_proc", "activation_offloading", "pad_to_multiple_of"),
-    *(
-        "assistant_only_loss",
-        "completion_only_loss",
-        "loss_type",
-        "dtype",
-        "padding_free",
-        "packing_strategy",
-    ),
-    *("eval_packing", "truncation_mode", "shuffle_dataset", "chat_template_path", "eos_token", "pad_token"),
+    *("assistant_only_loss", "completion_only_loss", "loss_type", "dtype", "padding_free"),
+    *("packing_strategy", "eval_packing", "truncation_mode", "shuffle_dataset", "chat_template_path"),
+    *("eos_token", "pad_token"),
     *("bnb_4bit_quant_type", "bnb_4bit_quant_storage", "use_bnb_nested_quant", "router_aux_loss_coef"),
     *("dataset_kwargs", "model_init_kwargs", "activation_checkpointing", "activation_checkpointing_kwargs"),
 )
@@ -109,9 +103,8 @@ ALIASES = {
 # Values without an effect: where a framework has no key for them, nothing is lost.
 NEUTRAL = {
     **dict.fromkeys(("use_rslora", "use_dora", "load_in_4bit", "load_in_8bit", "packing"), False),
-    **dict.fromkeys(
-        ("torch_compile", "full_determinism", "group_by_length", "load_best_model_at_end"), False
-    ),
+    **dict.fromkeys(("torch_compile", "full_determinism", "group_by_length"), False),
+    **dict.fromkeys(("load_best_model_at_end", "fan_in_fan_out", "lora_bias"), False),
     **dict.fromkeys(("label_smoothing_factor", "early_stopping_patience", "early_stopping_min_delta"), 0),
     **dict.fromkeys(("neftune_noise_alpha", "min_lr_ratio"), 0),
     "loraplus_lr_ratio": 1,
@@ -119,7 +112,6 @@ NEUTRAL = {
     "task": "causal_lm",
     "bias": "none",
     "init_lora_weights": True,
-    **dict.fromkeys(("fan_in_fan_out", "lora_bias"), False),
 }
 
 

@@ -9,7 +9,7 @@ settings (the model, the data, the kind of fine-tuning) have hpsearch's names.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -34,7 +34,7 @@ from .names import (
     WHOLE_NUMBERS,
     misfit,
 )
-from .schedules import SCHEDULE_OPTIONS, translated
+from .schedules import SCHEDULE_OPTIONS, hf_schedule
 
 LOSS_REASONS = {
     "device": "chosen where the training is started",
@@ -61,6 +61,8 @@ class Recipe:
     lost: dict[str, str] = field(default_factory=dict)  # from "name value" to the reason
     remarks: dict[str, str] = field(default_factory=dict)  # comments on values
     asked: tuple[str, ...] = ()  # names that the trial itself sets, not an objective's defaults
+    ours: bool = False  # whether its objective is hpsearch's own
+    rest: dict[str, Any] = field(default_factory=dict)  # values that are still to be translated
 
     @property
     def adapts(self) -> bool:
@@ -73,6 +75,10 @@ class Recipe:
         """The optimizer steps of the whole training, where they are known."""
         return self.values.get("max_steps")
 
+    def take(self, name: str) -> Any:
+        """Take a value that is still to be translated; None where there is none."""
+        return self.rest.pop(name, None)
+
     def lose(self, name: str, value: Any, why: str = "it has no counterpart") -> None:
         """Note what cannot be expressed, unless it has no effect."""
         if value is not None and not (name in NEUTRAL and NEUTRAL[name] == value):
@@ -80,28 +86,27 @@ class Recipe:
 
 
 def recipe_of(
-    objective: str | list[str], parameters: Mapping[str, Any], seed: int, told: ScriptSettings | None = None
+    objective: str | list[str], parameters: Mapping[str, Any], seed: int, beside: ScriptSettings
 ) -> Recipe:
     """The recipe of a trial. `parameters` may be nested; the last part of a dotted name counts.
 
-    `told` holds the other arguments of its script. Raises `UsageError` where, judging by names, it does not
+    `beside` holds the other arguments of its script. Raises `UsageError` where, judging by names, it does not
     fine-tune a language model.
     """
-    told = told or ScriptSettings()
     own = _flat(nested(parameters))
-    given = _merged(own, *map(_flat, reversed(told.layers)))
+    given = _merged(own, *map(_flat, reversed(beside.layers)))
     known = known_parameters(objective)
     if known is not None and "lora_r" not in known:
         raise UsageError(f"{objective} does not fine-tune a language model: no framework has a file for it")
     idle = idle_parameters(objective, given) if isinstance(objective, str) else {}
-    recipe = Recipe()
-    left: dict[str, tuple[str, Any]] = {}
+    recipe = Recipe(ours=known is not None)
+    paths: dict[str, str] = {}  # the trial's own names, by those of the recipe
     everything = with_defaults(objective, given)
     if not any(_name(path) == "seed" for path in given):
         everything["seed"] = seed
         if not isinstance(objective, str):
             recipe.remarks["seed"] = "HPSEARCH_SEED of the trial, if its script asked for it"
-    for what, why in told.unread.items():
+    for what, why in beside.unread.items():
         recipe.lost[one_line(what)] = why
     # The trial's own parameters precede its script's other arguments; Hugging Face's names precede others.
     for path in sorted(everything, key=lambda path: (path not in own, path.rpartition(".")[2] in ALIASES)):
@@ -114,27 +119,31 @@ def recipe_of(
             continue
         if value is not None and (wanted := misfit(name, value)) is not None:
             recipe.lose(path, value, f"it must be: {wanted}")
-            continue
-        if name in left and left[name][1] != value:
-            recipe.lose(path, value, f"{left[name][0]} is used instead")
-        left.setdefault(name, (path, int(value) if name in WHOLE_NUMBERS and value is not None else value))
-    recipe.asked = tuple(name for name, (path, _) in left.items() if path in given)
+        elif name not in paths:
+            paths[name] = path
+            recipe.rest[name] = int(value) if name in WHOLE_NUMBERS and value is not None else value
+        elif recipe.rest[name] != value:
+            recipe.lose(path, value, f"{paths[name]} is used instead")
+    recipe.asked = tuple(name for name, path in paths.items() if path in given)
     if not {*recipe.asked} & {*LORA, *TRAINING, *DATA, "precision", "alpha_over_r", "max_samples"}:
         raise UsageError(
             f"none of the trial's parameters ({', '.join(given) or 'there are none'}) has a name of "
             "Hugging Face's, such as learning_rate, per_device_train_batch_size or lora_r"
         )
-    _fill(recipe, _Remaining(recipe, left), ours=known is not None)
+    _fill(recipe)
+    for name, value in recipe.rest.items():
+        if name in recipe.asked:
+            recipe.lose(paths[name], value, LOSS_REASONS.get(name, "it has no counterpart"))
     file = recipe.values.get("train_file", "")
     of_texts = ".txt" in PurePath(file).suffixes or "text_field" in recipe.asked
     if objective == "hf_lora" and of_texts and recipe.values.get("task", "causal_lm") == "causal_lm":
         recipe.values["packing"], recipe.remarks["packing"] = True, "texts fill rows, as in the trial"
     elif objective == "hf_lora" and ".json" in file.lower() and "prompt_field" not in recipe.asked:
-        _messages(recipe, file)
+        _note_last_answer(recipe, file)
     return recipe
 
 
-def _messages(recipe: Recipe, file: str) -> None:
+def _note_last_answer(recipe: Recipe, file: str) -> None:
     """Note that `hf_lora` learns only the last answer of rows with messages."""
     from ....objectives.hf_lora.rows import first_fields
 
@@ -177,93 +186,70 @@ def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-class _Remaining:
-    """The trial's parameters that are not in the recipe yet, by their names in it."""
-
-    def __init__(self, recipe: Recipe, entries: dict[str, tuple[str, Any]]) -> None:
-        self._recipe = recipe
-        self._entries = entries
-
-    def take(self, name: str) -> Any:
-        """Take the value of a name; None where there is none."""
-        return self._entries.pop(name, (name, None))[1]
-
-    def rest(self) -> Iterator[tuple[str, str, Any]]:
-        """Of the remaining parameters that the trial itself sets: name, the trial's own name, and value."""
-        for name, (path, value) in self._entries.items():
-            if name in self._recipe.asked:
-                yield name, path, value
-
-
-def _fill(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
-    values = recipe.values
-    values["finetuning_type"] = left.take("finetuning_type")
-    ratio = left.take("alpha_over_r")
+def _fill(recipe: Recipe) -> None:
+    values, take = recipe.values, recipe.take
+    values["finetuning_type"] = take("finetuning_type")
+    ratio = take("alpha_over_r")
     for name in (*DATA, *LORA):
-        found = left.take(name)
+        value = take(name)
         if name in recipe.asked or name not in NEUTRAL:
-            values[name] = found
+            values[name] = value
     if values["validation_file"] is not None:
         values["validation_split"] = None
-    if values["lora_alpha"] is None and values["lora_r"] is not None and (ours or ratio is not None):
+    if values["lora_alpha"] is None and values["lora_r"] is not None and (recipe.ours or ratio is not None):
         values["lora_alpha"] = (ratio or 2) * values["lora_r"]
     if isinstance(alpha := values["lora_alpha"], float) and alpha.is_integer():
         values["lora_alpha"] = int(alpha)
-    _targets(recipe, ours=ours)
-    if ours and values["finetuning_type"] not in (None, "lora"):
-        for name in LORA:  # defaults for adapters that the trial does not train
-            values[name] = None
-    _length(recipe, left, ours=ours)
-    _precision(recipe, left.take("precision"))
-    _optimizer(recipe, left, ours=ours)
-    _schedule(recipe, left, ours=ours)
+    _targets(recipe)
+    if recipe.ours and values["finetuning_type"] not in (None, "lora"):
+        values |= dict.fromkeys(LORA)  # defaults for adapters that the trial does not train
+    _length(recipe)
+    _precision(recipe)
+    _optimizer(recipe)
+    _schedule(recipe)
     for name in (*TRAINING, *SAME_NAMES, *OF_TRL, *OF_PEFT):
-        found = left.take(name)
-        if name in values and name in recipe.asked and found not in (None, values[name]):
-            recipe.lose(name, found, f"{_brief(values[name])} is used instead")
+        value = take(name)
+        if name in values and name in recipe.asked and value not in (None, values[name]):
+            recipe.lose(name, value, f"{_brief(values[name])} is used instead")
         elif name not in values and (name in recipe.asked or name not in NEUTRAL):
-            values[name] = found
+            values[name] = value
     if 0 < (values.get("warmup_steps") or 0) < 1:  # a share, as newer transformers write it
         values["warmup_ratio"], values["warmup_steps"] = values["warmup_steps"], None
     elif not values.get("warmup_steps") and values.get("warmup_ratio"):
         values["warmup_steps"] = None
-    if ours:
-        bytes_of_ours = values["max_length"] is not None and values["model"] is None
-        if bytes_of_ours:
-            recipe.remarks["max_length"] = "bytes in the trial, tokens here"
-        if "save_total_limit" not in recipe.asked:
-            values["save_total_limit"] = None
+    if recipe.ours and values["max_length"] is not None and values["model"] is None:
+        recipe.remarks["max_length"] = "bytes in the trial, tokens here"
+    if recipe.ours and "save_total_limit" not in recipe.asked:
+        values["save_total_limit"] = None
     recipe.values = {name: value for name, value in values.items() if value is not None}
-    left.take("local_files_only")  # where the model is stored does not matter
-    for name, path, value in left.rest():
-        recipe.lose(path, value, LOSS_REASONS.get(name, "it has no counterpart"))
+    take("local_files_only")  # where the model is stored does not matter
 
 
-def _targets(recipe: Recipe, *, ours: bool) -> None:
+def _targets(recipe: Recipe) -> None:
     """Only our GPT has its linear layers' names; all of them become all-linear.
 
     A text is a pattern for peft and stays one, unless our objective takes it for a name.
     """
-    found = recipe.values["target_modules"]
-    names = [found] if isinstance(found, str) else found
+    targets = recipe.values["target_modules"]
+    names = [targets] if isinstance(targets, str) else targets
     if not names:
         recipe.values["target_modules"] = None
     elif ALL_LINEAR in names or (set(names) <= OUR_TARGETS and len(set(names)) == len(OUR_TARGETS)):
         recipe.values["target_modules"] = ALL_LINEAR
     elif set(names) <= OUR_TARGETS:
-        recipe.lose("target_modules", found, "names of hpsearch's own GPT; your model has other names")
+        recipe.lose("target_modules", targets, "names of hpsearch's own GPT; your model has other names")
         recipe.values["target_modules"] = None
-    elif ours or not isinstance(found, str):
+    elif recipe.ours or not isinstance(targets, str):
         recipe.values["target_modules"] = list(names)
 
 
-def _length(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
-    values = recipe.values
-    rows = (left.take("per_device_train_batch_size") or 0, left.take("gradient_accumulation_steps"))
-    values["per_device_train_batch_size"], values["gradient_accumulation_steps"] = rows[0] or None, rows[1]
-    a_step = rows[0] * (rows[1] or 1)
-    samples, steps, epochs = (left.take(name) for name in ("max_samples", "max_steps", "num_train_epochs"))
-    of_an_epoch, every = left.take("samples_per_epoch"), left.take("eval_every")
+def _length(recipe: Recipe) -> None:
+    values, take = recipe.values, recipe.take
+    rows, batches = take("per_device_train_batch_size"), take("gradient_accumulation_steps")
+    values["per_device_train_batch_size"], values["gradient_accumulation_steps"] = rows, batches
+    a_step = (rows or 0) * (batches or 1)
+    samples, steps, epochs = (take(name) for name in ("max_samples", "max_steps", "num_train_epochs"))
+    of_an_epoch, every = take("samples_per_epoch"), take("eval_every")
     if epochs is not None and of_an_epoch is not None:
         samples = epochs * of_an_epoch
         every = None if every is None else every * of_an_epoch
@@ -275,11 +261,11 @@ def _length(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
     elif samples is not None:
         recipe.lose("max_samples", samples, LOSS_REASONS["max_samples"])
     values["max_steps"], values["num_train_epochs"] = steps, epochs
-    if every is None and ours and (length := steps or epochs):
+    if every is None and recipe.ours and (length := steps or epochs):
         every = max(1, length // 10)  # our trainer's default
     if every is not None and steps is not None:
         values["eval_strategy"], values["eval_steps"] = "steps", every
-    elif every is not None and ours:
+    elif every is not None and recipe.ours:
         values["eval_strategy"] = "epoch"
         if every != 1:
             recipe.remarks["eval_strategy"] = f"every {every} epochs in the trial"
@@ -287,69 +273,69 @@ def _length(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
         recipe.lose("eval_every", every, "its unit is unknown")
 
 
-def _precision(recipe: Recipe, precision: str | None) -> None:
+def _precision(recipe: Recipe) -> None:
+    precision = recipe.take("precision")
     if precision == "auto":
         recipe.values["bf16"] = "auto"
     elif precision in ("fp32", "bf16", "fp16", "tf32"):
-        for name in ("bf16", "fp16"):
-            recipe.values[name] = precision == name
+        recipe.values |= {name: precision == name for name in ("bf16", "fp16")}
         if precision == "tf32":
             recipe.values["tf32"] = True
-    elif precision is not None:
+    else:
         recipe.lose("precision", precision)
 
 
-def _optimizer(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
-    name = left.take("optim")
+def _optimizer(recipe: Recipe) -> None:
+    name = recipe.take("optim")
     recipe.values["optim"] = OPTIMIZER_NAMES.get(name, name)
-    if not ours:
+    if not recipe.ours:
         return
     if name == "lion":
-        for ours_is, theirs in (("lion_beta1", "adam_beta1"), ("lion_beta2", "adam_beta2")):
-            left.take(theirs)
-            recipe.values[theirs] = left.take(ours_is)
+        for theirs in ("adam_beta1", "adam_beta2"):
+            recipe.take(theirs)
+            recipe.values[theirs] = recipe.take(theirs.replace("adam", "lion"))
         recipe.remarks["optim"] = "needs bitsandbytes; adam_beta1 and adam_beta2 are its betas"
     elif name == "sgd":
-        momentum, nesterov = left.take("momentum"), left.take("nesterov")
+        momentum, nesterov = recipe.take("momentum"), recipe.take("nesterov")
         momentum = 0.9 if momentum is None else momentum  # our default
         recipe.values["optim_args"] = f"momentum={momentum}" + (",nesterov=true" if nesterov else "")
         if momentum:
             recipe.remarks["weight_decay"] = "is applied through the momentum there, so its effect is larger"
     if name not in ("adamw", "muon"):
         for default in ("adam_beta1", "adam_beta2", "adam_epsilon"):  # defaults of another optimizer
-            left.take(default)
+            recipe.take(default)
             recipe.values.setdefault(default, None)
 
 
-def _schedule(recipe: Recipe, left: _Remaining, *, ours: bool) -> None:
+def _schedule(recipe: Recipe) -> None:
     """The schedule: a user's own by its names, one of ours as `schedules` translates it."""
     values = recipe.values
-    name = left.take("lr_scheduler_type")
-    values["learning_rate"] = left.take("learning_rate")
-    if not ours:
+    name = recipe.take("lr_scheduler_type")
+    values["learning_rate"] = recipe.take("learning_rate")
+    if not recipe.ours:
         values["lr_scheduler_type"] = name
         return
     if values["optim"] == "adafactor":
         why = "relative to each matrix's size in the trial, absolute there: search another"
         recipe.lose("learning_rate", values["learning_rate"], why)
         recipe.remarks["learning_rate"] = "means something else here: search another"
-    options = {option: left.take(option) for option in SCHEDULE_OPTIONS}
-    found = translated(name, options | {"learning_rate": values["learning_rate"]}, recipe.steps)
-    values["lr_scheduler_type"], values["lr_scheduler_kwargs"] = found.name, found.kwargs or None
-    if found.name != "reduce_lr_on_plateau":
+    options = {option: recipe.take(option) for option in SCHEDULE_OPTIONS}
+    schedule = hf_schedule(name, options | {"learning_rate": values["learning_rate"]}, recipe.steps)
+    values["lr_scheduler_type"], values["lr_scheduler_kwargs"] = schedule.name, schedule.kwargs or None
+    if schedule.name != "reduce_lr_on_plateau":
         if options["warmup_steps"]:
             values["warmup_steps"] = options["warmup_steps"]
         else:
             values["warmup_ratio"] = options["warmup_ratio"]
-    for option, why in found.lost.items():
+    for option, why in schedule.lost.items():
         recipe.lose(option, {"lr_scheduler": name, **options}[option], why)
-    if found.name is None:
+    if schedule.name is None:
         for option, value in options.items():
             if option in recipe.asked and option not in ("warmup_steps", "warmup_ratio"):
                 recipe.lose(option, value, "an option of that schedule")
 
 
 def _brief(value: Any) -> str:
-    return (
-        f"{value:g}" if isinstance(value, float) else written(value) if isinstance(value, str) else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:g}"
+    return written(value) if isinstance(value, str) else str(value)

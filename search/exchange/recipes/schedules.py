@@ -1,6 +1,6 @@
 """Our learning-rate schedules in Hugging Face's names and options, where the curve is the same.
 
-    translated("cosine", {"learning_rate": 1e-3, "min_lr_ratio": 0.1, ...}, steps=400)
+    hf_schedule("cosine", {"learning_rate": 1e-3, "min_lr_ratio": 0.1, ...}, steps=400)
 
 `trainer/optim/schedule.py` has our formulas, `transformers/optimization.py` theirs.
 """
@@ -28,7 +28,7 @@ class TranslatedSchedule:
     lost: Mapping[str, str] = field(default_factory=dict)  # options that it lacks, and why
 
 
-def translated(name: str, values: Mapping[str, Any], steps: int | None) -> TranslatedSchedule:
+def hf_schedule(name: str, values: Mapping[str, Any], steps: int | None) -> TranslatedSchedule:
     """Hugging Face's schedule with the same curve. `values`: the learning rate and all `SCHEDULE_OPTIONS`.
 
     `steps`: of the whole training, where they are known; some options are counted in steps there.
@@ -40,17 +40,15 @@ def translated(name: str, values: Mapping[str, Any], steps: int | None) -> Trans
     rest = None if steps is None or warmup is None else max(1, steps - warmup)
     no_floor = {"min_lr_ratio": "this schedule decays to 0 there"} if floor else {}
     warm = bool(values["warmup_ratio"] or values["warmup_steps"])
-    constant = TranslatedSchedule("constant_with_warmup" if warm else "constant")
     if name == "constant" or (floor == 1 and name in ("linear", "polynomial", "cosine")):
-        return constant
-    if name == "linear" and not floor:
-        return TranslatedSchedule("linear")
+        return TranslatedSchedule("constant_with_warmup" if warm else "constant")
+    if name in ("linear", "cosine") and not floor:
+        return TranslatedSchedule(name)
     if name in ("linear", "polynomial"):
         power = values["lr_power"] if name == "polynomial" else 1.0
         return TranslatedSchedule("polynomial", {"power": power, "lr_end": floor * peak})
     if name == "cosine":
-        name, kwargs = ("cosine_with_min_lr", {"min_lr_rate": floor}) if floor else ("cosine", {})
-        return TranslatedSchedule(name, kwargs)
+        return TranslatedSchedule("cosine_with_min_lr", {"min_lr_rate": floor})
     if name == "cosine_with_restarts":
         return TranslatedSchedule(name, {"num_cycles": values["lr_cycles"]}, no_floor)
     if name == "inverse_sqrt" and rest is not None:

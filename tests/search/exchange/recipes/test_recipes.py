@@ -20,7 +20,7 @@ from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
 from hpsearch.search.exchange.recipes import FRAMEWORKS, ConfigFile, for_framework
 from hpsearch.search.exchange.recipes.names import OF_ALL, OF_TRL, SAME_NAMES, TRAINING
-from hpsearch.search.exchange.recipes.schedules import SCHEDULE_OPTIONS, translated
+from hpsearch.search.exchange.recipes.schedules import SCHEDULE_OPTIONS, hf_schedule
 from hpsearch.search.trials.yaml_text import text_of
 from hpsearch.trainer.config.rules import defaults_of, rules
 from hpsearch.trainer.optim.schedule import lr_factor
@@ -470,7 +470,7 @@ def test_a_schedule_is_the_same_curve_there(lr_scheduler: str, more: dict[str, A
     steps = 400
     config = LORA(lr_scheduler=lr_scheduler, learning_rate=0.01, max_steps=steps, lr_decay_ratio=0.3, **more)
     options = {name: getattr(config, name) for name in (*SCHEDULE_OPTIONS, "learning_rate")}
-    found = translated(lr_scheduler, options, steps)
+    found = hf_schedule(lr_scheduler, options, steps)
     if found.name in (None, "one_cycle", "reduce_lr_on_plateau"):
         assert lr_scheduler in ("step", "one_cycle", "reduce_on_plateau")
         return

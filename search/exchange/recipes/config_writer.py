@@ -1,4 +1,4 @@
-"""Writes a framework's file: keys by section, places to fill in, and what has no key."""
+"""Writes a framework's file: keys by section, keys to fill in, and what has no key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ConfigWriter:
 
     title: str  # of the framework
     recipe: Recipe
-    entries: list[tuple[str, Any, str | None]] = field(default_factory=list)  # key, value, remark
+    values: dict[str, Any] = field(default_factory=dict)  # by the framework's keys
     lines: list[str] = field(default_factory=list)
     to_fill: list[str] = field(default_factory=list)
 
@@ -26,11 +26,11 @@ class ConfigWriter:
 
     def put(self, key: str, value: Any, remark: str | None = None) -> None:
         """Write a key."""
-        self.entries.append((key, value, remark))
+        self.values[key] = value
         self.lines.append(f"{key}: {text_of(value)}" + (f"  # {remark}" if remark else ""))
 
-    def place(self, key: str, example: str, what: str) -> None:
-        """Leave a place to fill in: a line that becomes a key when its `#` is removed."""
+    def leave(self, key: str, example: str, what: str) -> None:
+        """Leave a key to the user: a line that becomes one when its `#` is removed."""
         self.to_fill.append(key)
         self.lines.append(f"# {key}: {example}  # to fill in: {one_line(what)}")
 
@@ -54,7 +54,3 @@ class ConfigWriter:
         """Note everything that has no key."""
         for name in list(self.recipe.values):
             self.lose(name, f"{self.title} has no such key")
-
-    def values(self) -> dict[str, Any]:
-        """The keys with their values."""
-        return {key: value for key, value, _ in self.entries}
