@@ -22,8 +22,6 @@ PACKED_SPACE = "lora"
 DEFAULT_TRIALS = DEFAULT_KILLS = 6
 SEVERITY: tuple[Status, ...] = ("ok", "warning", "problem")  # of checks, the worst last
 
-Progress = Callable[[str, int, int | None], None]  # what is done, how much of it, of how much
-
 
 @dataclass(frozen=True)
 class MachineReport(Value):
@@ -62,7 +60,7 @@ def kill_test(
     kills: int = DEFAULT_KILLS,
     seed: int | None = None,
     on_begin: Callable[[Spec, int], None] = lambda spec, seed: None,
-    on_progress: Progress = lambda what, done, total: None,
+    on_progress: kill_tests.Watch = lambda what, done, total: None,
 ) -> kill_tests.KillTestResult:
     """Run a small search with one worker, twice undisturbed and once killed at random moments, and compare.
 
@@ -82,7 +80,7 @@ def pack_test(
     trials: int = DEFAULT_TRIALS,
     seed: int | None = None,
     on_begin: Callable[[Spec, int], None] = lambda spec, seed: None,
-    on_progress: Progress = lambda what, done, total: None,
+    on_progress: kill_tests.Watch = lambda what, done, total: None,
 ) -> pack_tests.PackTestResult:
     """Train random configurations of a space for a few steps, each alone and then all together, and compare.
 

@@ -139,7 +139,7 @@ def _memory(spec: Spec, backend: Backend, attrs: Mapping[str, Any], watcher: Wat
         return None
     failed = memory.measure(backend.threads, watcher.say)
     memory.check(begins=studies.SPEC not in attrs)
-    for told in (failed, memory.told()):
+    for told in (failed, memory.exclusion()):
         if told is not None:
             watcher.say(told)
     return memory

@@ -58,19 +58,19 @@ def dry_run(spec: Spec, slots: int, seconds: float) -> DryRun:
     studies.quiet_optuna()
     trials = min(MOST_TRIALS, spec.budget.trials or MOST_TRIALS)
     spec = spec.override(budget={"trials": trials, "time": None, "samples": None}, confirm={"top": 0})
-    found, began = DryRun(), time.monotonic()
+    costs, began = DryRun(), time.monotonic()
     with scratch_folder("hpsearch-plan-") as folder:
         opened = database.open_storage(f"sqlite:///{folder / 'dry_run.db'}", create=True)
         attrs = {studies.SPEC: spec.to_json()}
         with closing(studies.open_live(opened, spec.name, goal=spec.goal, attrs=attrs)) as live:
             driver = Driver(spec, live, runs=folder, watcher=_SilentWatcher(), pruner=make_pruner(spec))
-            found.begin = time.monotonic() - began
-            _search(driver, slots, began + seconds, found)
+            costs.begin = time.monotonic() - began
+            _search(driver, slots, began + seconds, costs)
             driver.close()
-    return found
+    return costs
 
 
-def _search(driver: Driver, slots: int, until: float, found: DryRun) -> None:
+def _search(driver: Driver, slots: int, until: float, costs: DryRun) -> None:
     rng, running = random.Random(0), list[Assignment]()
     while time.monotonic() < until:
         while len(running) < slots:
@@ -79,21 +79,21 @@ def _search(driver: Driver, slots: int, until: float, found: DryRun) -> None:
             if assignment is None:
                 break
             if assignment.number >= new_number or assignment.number == 0:
-                found.asks.append(time.perf_counter() - before)
+                costs.asks.append(time.perf_counter() - before)
             (assignment.folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
             (assignment.folder / CHECKPOINT / "file").touch()  # a trial without a checkpoint cannot pause
             running.append(assignment)
         if not running:
             return
-        _train(driver, running.pop(0), rng, found)
+        _train(driver, running.pop(0), rng, costs)
 
 
-def _train(driver: Driver, assignment: Assignment, rng: random.Random, found: DryRun) -> None:
+def _train(driver: Driver, assignment: Assignment, rng: random.Random, costs: DryRun) -> None:
     for step in [*places_of(driver.spec), driver.spec.early_stopping.max or 1]:
         if step > assignment.reported:
             before = time.perf_counter()
             ended = driver.report(assignment.number, rng.random(), step, {})
-            found.reports.append(time.perf_counter() - before)
+            costs.reports.append(time.perf_counter() - before)
             if ended is not None:
                 return
     driver.complete(assignment.number, rng.random())

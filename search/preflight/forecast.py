@@ -42,7 +42,7 @@ class SearchForecast:
 
     def to_json(self) -> dict[str, Any]:
         """The forecast as plain data; times in seconds."""
-        measured, found = self.measured, self.forecast
+        measured, course = self.measured, self.forecast
         return {
             "study": self.spec.name,
             "resource": self.spec.resource,
@@ -60,19 +60,19 @@ class SearchForecast:
             "workers": measured.share.workers,
             "threads": measured.share.threads,
             "pack": measured.pack,
-            "rungs": [asdict(each) for each in found.reached],
-            "trials": found.trials,
-            "complete": found.complete,
-            "search": found.search,
-            "ends_by": found.by,
-            "audit": {"trials": found.audited, "seconds": found.auditing},
+            "rungs": [asdict(each) for each in course.reached],
+            "trials": course.trials,
+            "complete": course.complete,
+            "search": course.search,
+            "ends_by": course.by,
+            "audit": {"trials": course.audited, "seconds": course.auditing},
             "confirmation": {
-                "trainings": found.confirms,
-                "seeds": found.seeds,
-                "seconds": found.confirmation,
+                "trainings": course.confirms,
+                "seeds": course.seeds,
+                "seconds": course.confirmation,
             },
-            "end": found.end,
-            "ends": found.ends,
+            "end": course.end,
+            "ends": course.ends,
             "assumed": self.assumed,
             "remarks": self.remarks,
         }
@@ -85,23 +85,22 @@ def forecast_search(
     costs = costs_of(measured, before)
     silent = all(probe.first in (None, spec.early_stopping.max) for probe in measured.known)
     ahead = spec.override(early_stopping={"method": "none"}, audit=None) if silent else spec
-    found = simulate(ahead, costs)
-    remarks = list(_remarks(ahead, measured, costs, found))
+    course = simulate(ahead, costs)
+    remarks = list(_remarks(ahead, measured, costs, course))
     if silent and spec.early_stopping.method != "none":
-        told = "the objective reports nothing before its end, so early stopping has nothing to go by"
-        remarks.insert(0, told)
-    return SearchForecast(spec, measured, found, assumed(ahead) + _cost_of_the_best(costs), remarks, expected)
+        silence = "the objective reports nothing before its end, so early stopping has nothing to go by"
+        remarks.insert(0, silence)
+    assumed = assumption(ahead) + _cost_of_the_best(costs)
+    return SearchForecast(spec, measured, course, assumed, remarks, expected)
 
 
 def _cost_of_the_best(costs: SearchCosts) -> str:
     """What is assumed about the cost of better trials; empty where cost does not depend on the loss."""
     if not costs.ranked:
         return ""
-    half = len(costs.trainings) // 2
-    best, worst = (
-        statistics.fmean(each.seconds for each in some)
-        for some in (costs.trainings[:half], costs.trainings[half:])
-    )
+    seconds = [each.seconds for each in costs.trainings]
+    half = len(seconds) // 2
+    best, worst = statistics.fmean(seconds[:half]), statistics.fmean(seconds[half:])
     change = "longer" if best > worst else "less time"
     return f", and better trials take {change}, as in the measurement"
 
@@ -119,9 +118,8 @@ def costs_of(measured: Measured, before: float) -> SearchCosts:
         return TrainingCost(probe.cost.setup, probe.cost.per_unit * slower, units, every, probe.grid)
 
     baseline, ranked = measured.baseline, measured.ranked
-    drawn = [probe for probe in measured.probes if probe.cost is not None]
     return SearchCosts(
-        trainings=[training(probe) for probe in ranked or drawn or measured.known],
+        trainings=[training(probe) for probe in ranked or measured.drawn],
         baseline=None if baseline is None or baseline.cost is None else training(baseline),
         slots=measured.slots,
         startup=before + measured.driver.begin + measured.startup,
@@ -132,7 +130,7 @@ def costs_of(measured: Measured, before: float) -> SearchCosts:
     )
 
 
-def _remarks(spec: Spec, measured: Measured, costs: SearchCosts, found: SimulatedSearch) -> Iterator[str]:
+def _remarks(spec: Spec, measured: Measured, costs: SearchCosts, course: SimulatedSearch) -> Iterator[str]:
     budget, whole = spec.budget, statistics.fmean(measured.all_training_seconds)
     fit = costs.slots * max(0.0, (budget.time or 0) - costs.startup) / whole
     enough = FEWEST_TRAININGS * whole / costs.slots + costs.startup
@@ -141,24 +139,25 @@ def _remarks(spec: Spec, measured: Measured, costs: SearchCosts, found: Simulate
             f"the time is enough for {fit:.1f} whole trainings; a comparison needs at least "
             f"{FEWEST_TRAININGS}: --time {option(enough)}"
         )
-    elif found.complete == 0 or (found.complete == 1 and found.by != "trials"):
+    elif course.complete == 0 or (course.complete == 1 and course.by != "trials"):
         needed = f"--time {option(2 * enough)}"
-        if found.by == "samples":
+        if course.by == "samples":
             needed = f"--samples {_sensible_samples(spec, max(measured.lengths))}"
-        told = ONE_COMPLETE if found.complete else "no trial finishes, so there will be no winner"
-        yield f"{told}: {needed}"
+        result = ONE_COMPLETE if course.complete else "no trial finishes, so there will be no winner"
+        yield f"{result}: {needed}"
     else:
-        yield from _about_trials(spec, costs, found)
-        yield from _about_confirmation(spec, found)
-    over = found.by == "trials" and not _runs_out(spec, found)
-    if over and budget.time is not None and found.end < 0.9 * budget.time:
+        yield from _about_trials(spec, costs, course)
+        yield from _about_confirmation(spec, course)
+    over = course.by == "trials" and not _runs_out(spec, course)
+    if over and budget.time is not None and course.end < 0.9 * budget.time:
         more = simulate(spec.override(budget={"trials": None}), costs).trials
         yield (
-            f"all {found.trials} trials finish after {duration(found.end)} of {duration(budget.time)}: "
+            f"all {course.trials} trials finish after {duration(course.end)} of {duration(budget.time)}: "
             f"--trials {more} uses the rest"
         )
-    if costs.startup > SLOW_START_SHARE * found.end:
-        yield f"the start takes {costs.startup / found.end:.0%} of the time; a longer search loses less to it"
+    if costs.startup > SLOW_START_SHARE * course.end:
+        share = costs.startup / course.end
+        yield f"the start takes {share:.0%} of the time; a longer search loses less to it"
     limit = spec.execution.trial_timeout
     if limit is not None and max(measured.all_training_seconds) > limit:
         yield (
@@ -187,19 +186,18 @@ def _sensible_samples(spec: Spec, whole: int) -> int:
     return sensible if sensible > given else 2 * given
 
 
-def _runs_out(spec: Spec, found: SimulatedSearch) -> bool:
+def _runs_out(spec: Spec, course: SimulatedSearch) -> bool:
     """Whether a search tries every configuration of its space."""
-    return found.trials == spec.space.few()
+    return course.trials == spec.space.few()
 
 
-def _about_trials(spec: Spec, costs: SearchCosts, found: SimulatedSearch) -> Iterator[str]:
+def _about_trials(spec: Spec, costs: SearchCosts, course: SimulatedSearch) -> Iterator[str]:
     asked = (getattr(spec.search, name, None) for name in ("n_startup_trials", "n_startup_jobs"))
-    first = next((count for count in asked if count is not None), None)
-    first = (spec.search.model_after or 0) if first is None else first
-    if _runs_out(spec, found):
-        if found.trials != spec.budget.trials:
-            yield f"the space has only {found.trials} configurations; the search ends with the last"
-    elif found.trials <= first:
+    first = next((count for count in asked if count is not None), spec.search.model_after or 0)
+    if _runs_out(spec, course):
+        if course.trials != spec.budget.trials:
+            yield f"the space has only {course.trials} configurations; the search ends with the last"
+    elif course.trials <= first:
         sensible = 2 * first
         longer = spec.override(budget={"trials": sensible, "time": None, "samples": None})
         seconds = simulate(longer, costs).end
@@ -207,18 +205,18 @@ def _about_trials(spec: Spec, costs: SearchCosts, found: SimulatedSearch) -> Ite
             f"too few trials for a model: {spec.search.sampler} draws the first {first} at random; "
             f"{sensible} trials take about {duration(seconds)}"
         )
-    if found.complete < 2:
+    if course.complete < 2:
         yield ONE_COMPLETE
 
 
-def _about_confirmation(spec: Spec, found: SimulatedSearch) -> Iterator[str]:
+def _about_confirmation(spec: Spec, course: SimulatedSearch) -> Iterator[str]:
     asked = spec.confirm.top is not None
-    if asked and found.seeds and found.confirmation > CONFIRMATION_SHARE * found.end * 1.1:
+    if asked and course.seeds and course.confirmation > CONFIRMATION_SHARE * course.end * 1.1:
         yield (
-            f"the confirmation takes {found.confirmation / found.end:.0%} of the time: "
+            f"the confirmation takes {course.confirmation / course.end:.0%} of the time: "
             "a smaller confirm.top or confirm.seeds leaves more to the search"
         )
-    if not found.seeds and spec.confirm.top != 0:
+    if not course.seeds and spec.confirm.top != 0:
         yield "the budget is too small to confirm the winner: its value will look better than it is"
 
 
@@ -237,7 +235,7 @@ def _about_memory(spec: Spec, measured: Measured) -> Iterator[str]:
         yield f"a trial took {taken}, more than max_memory of {gibibytes(limit)}"
 
 
-def assumed(spec: Spec) -> str:
+def assumption(spec: Spec) -> str:
     """What is assumed about the trials' losses, in a sentence."""
     stopping = spec.early_stopping
     match stopping:

@@ -62,10 +62,6 @@ class Moment:
     seconds: float  # after that
     at_once: bool  # whether the search continues at once, or after all processes of the killed one ended
 
-    def reached(self, events: int, before: int) -> bool:
-        """Whether the files show enough events, and at least one more than `before` this process began."""
-        return self.events is None or events >= max(self.events, before + 1)
-
     def __str__(self) -> str:
         if self.events is None:
             return "while it starts"
@@ -158,12 +154,12 @@ class SearchProcess:
 
     def processes(self) -> list[psutil.Process]:
         """All living processes of the search: the driver, its workers, and their descendants."""
-        found = []
+        owned = []
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):  # it has just ended, or belongs to another user
                 if process.status() != psutil.STATUS_ZOMBIE and self._owns(process):
-                    found.append(process)
-        return found
+                    owned.append(process)
+        return owned
 
     def _owns(self, process: psutil.Process) -> bool:
         """Identify a process by the mark; Ray's agents overwrite theirs, but keep their logs open."""
@@ -264,37 +260,32 @@ def moments(kills: int, seed: int, calm: UndisturbedSearch) -> list[Moment]:
     early = math.ceil(kills / KILLS_PER_EARLY_KILL)
     later = kills - early
     pace = (calm.seconds - calm.first) / calm.events
-    found = []
-    for place in range(later):
-        event = int((place + rng.random()) * (calm.events + 1) / later)
-        found.append(Moment(event, rng.uniform(0, pace), rng.random() < 0.5))
+    chosen = []
+    for index in range(later):
+        event = int((index + rng.random()) * (calm.events + 1) / later)
+        chosen.append(Moment(event, rng.uniform(0, pace), rng.random() < 0.5))
     for _ in range(early):
         moment = Moment(None, rng.uniform(0, calm.first), rng.random() < 0.5)
-        found.insert(rng.randint(0, len(found)), moment)
-    return found
+        chosen.insert(rng.randint(0, len(chosen)), moment)
+    return chosen
 
 
 def facts(trial: FrozenTrial) -> Facts:
     """Everything about a trial that must be the same, to the bit, in another run of it."""
-    found = {"state": trial.state.name, "value": exact(trial.value)}
+    known = {"state": trial.state.name, "value": exact(trial.value)}
     for name, value in sorted(trial.params.items()):
-        found[f"parameter {name}"] = exact(value)
-        found[f"range of {name}"] = distribution_to_json(trial.distributions[name])
+        known[f"parameter {name}"] = exact(value)
+        known[f"range of {name}"] = distribution_to_json(trial.distributions[name])
     for step, value in sorted(trial.intermediate_values.items()):
-        found[f"value at {step}"] = exact(value)
+        known[f"value at {step}"] = exact(value)
     attributes: Mapping[str, Any] = trial.user_attrs | trial.system_attrs
     for name, value in sorted(attributes.items()):
         # More attempts may print more output, and no two trainings take equally long.
         if not name.startswith("artifacts:") and name not in (COST_ATTR, EVENTS, TOOK):
-            found[ATTRIBUTE + name] = json.dumps(value, sort_keys=True)
-    for number, event in enumerate(_events(trial), start=1):
-        found[f"event {number}"] = event
-    return found
-
-
-def _events(trial: FrozenTrial) -> list[str]:
-    """The events of a trial, except those that a kill causes: a checkpoint that was not whole."""
-    return [event for event in trial.user_attrs.get(EVENTS, ()) if not event.startswith(STARTED_OVER)]
+            known[ATTRIBUTE + name] = json.dumps(value, sort_keys=True)
+    # A kill may leave half a checkpoint, which is the only event that it causes.
+    events = (event for event in trial.user_attrs.get(EVENTS, ()) if not event.startswith(STARTED_OVER))
+    return known | {f"event {number}": event for number, event in enumerate(events, start=1)}
 
 
 def exact(value: Any) -> str:
@@ -314,8 +305,8 @@ def first_difference(
     for number, (left, right) in enumerate(zip(one, other, strict=False)):
         for what in dict.fromkeys([*left, *right]):
             if left.get(what) != right.get(what) and what not in ignored:
-                found = left.get(what, "none"), right.get(what, "none")
-                return _differ(f"trial {number}, {what}", *found, names)
+                values = left.get(what, "none"), right.get(what, "none")
+                return _differ(f"trial {number}, {what}", *values, names)
     if len(one) != len(other):
         return _differ("the number of trials", str(len(one)), str(len(other)), names)
     return None
@@ -356,10 +347,10 @@ def _compare(
 
 def _difference(calm: UndisturbedSearch, killed: StudyResult, varying: set[str]) -> str | None:
     names = ("undisturbed", "killed")
-    found = first_difference(calm.facts, all_facts(killed), names, varying)
-    if found is None and winner(calm.result) != winner(killed):
+    difference = first_difference(calm.facts, all_facts(killed), names, varying)
+    if difference is None and winner(calm.result) != winner(killed):
         return _differ("winner", str(winner(calm.result)), str(winner(killed)), names)
-    return found
+    return difference
 
 
 def _undisturbed(search: SearchProcess, what: str, total: int | None, watch: Watch) -> UndisturbedSearch:
@@ -398,12 +389,17 @@ def _through_kills(
             now, done = time.monotonic(), sum(search.progress())
             watch(f"killed search: to {aim}", done, calm.events)
             if moment is not None:
-                if reached is None and moment.reached(done, before):
+                # Each process makes an event at least, so that the search comes to its end.
+                enough = moment.events is None or done >= max(moment.events, before + 1)
+                if reached is None and enough:
                     reached = now
                 if reached is not None and now >= reached + moment.seconds:
                     process.kill()
                     process.wait()
-                    met.append(_kill(search, moment, now - began))
+                    trials, reports = search.progress()
+                    left = [] if moment.at_once else search.remaining(CLEANUP_SECONDS)
+                    seconds = round(now - began, 3)
+                    met.append(Kill(str(moment), seconds, trials, reports, moment.at_once, left))
                     break
             if now > began + patience:
                 return f"after {len(met)} kills the search did not reach {aim} in {patience:.0f} s"
@@ -413,12 +409,6 @@ def _through_kills(
                 return f"after {len(met)} kills the search failed: {search.tail()}"
             return None  # it has finished, maybe before all kills
     raise AssertionError("the last round is never killed")
-
-
-def _kill(search: SearchProcess, moment: Moment, seconds: float) -> Kill:
-    trials, reports = search.progress()
-    left = [] if moment.at_once else search.remaining(CLEANUP_SECONDS)
-    return Kill(str(moment), round(seconds, 3), trials, reports, moment.at_once, left)
 
 
 def winner(result: StudyResult) -> dict[str, Any] | None:

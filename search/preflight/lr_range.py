@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +25,8 @@ if TYPE_CHECKING:
 NAME = "learning_rate"
 # Set by the test itself, so that their values in the space do not matter.
 SET_BY_TEST = (
-    NAME,
-    "lr_scheduler",
-    "warmup_ratio",
-    "warmup_steps",
-    "min_lr_ratio",
-    "max_samples",
-    "max_steps",
-    "num_train_epochs",
-    "samples_per_epoch",
-    "eval_every",
-    "eval_samples",
+    *(NAME, "lr_scheduler", "warmup_ratio", "warmup_steps", "min_lr_ratio"),
+    *("max_samples", "max_steps", "num_train_epochs", "samples_per_epoch", "eval_every", "eval_samples"),
 )
 
 
@@ -56,10 +48,8 @@ class LrRangeResult:
             "parameters": self.parameters,
             "points": [asdict(point) for point in self.test.points],
             "diverged": self.test.diverged,
-            "suggestions": None if proposal is None else asdict(proposal),
-            "range": None
-            if self.range is None
-            else {"min": self.range[0], "max": self.range[1], "log": True},
+            "suggestions": proposal and asdict(proposal),
+            "range": self.range and {"min": self.range[0], "max": self.range[1], "log": True},
             "widened_for": list(self.widened_for),
         }
 
@@ -75,10 +65,8 @@ def lr_find(
     objective = spec.objective
     if not isinstance(objective, str) or trainer_config(objective) is None:
         theirs = objective if isinstance(objective, str) else " ".join(objective.command)
-        message = (
-            f"lr-find trains the objectives of hpsearch's trainer ({', '.join(trainers())}), not {theirs}"
-        )
-        raise SpaceError([spec.issue("objective", message)])
+        ours = f"the objectives of hpsearch's trainer ({', '.join(trainers())})"
+        raise SpaceError([spec.issue("objective", f"lr-find trains {ours}, not {theirs}")])
     from ...objectives.range_test import range_test
 
     params = {"seed": spec.search.seed} | spec.space.passed(spec.space.central())
@@ -123,37 +111,47 @@ def write_range(file: str, low: float, high: float) -> None:
         raise SearchError(f"cannot write {file}: {error.strerror}") from error
 
 
-def top_of(found: LrRangeResult) -> float:
+def top_of(result: LrRangeResult) -> float:
     """The highest loss to draw: as far above the first as the lowest is below it. Beyond, it diverges."""
-    losses = [point.smoothed for point in found.test.points]
+    losses = [point.smoothed for point in result.test.points]
     fall = losses[0] - min(losses)
     return min(max(losses), losses[0] + max(fall, 0.05 * losses[0]))
 
 
-def page(found: LrRangeResult) -> str:
+def page(result: LrRangeResult) -> str:
     """The curve as a self-contained HTML page."""
     import html
 
-    title = html.escape(f"learning rate range test of {found.space}")
-    plot = _figure(found).to_html(full_html=False, include_plotlyjs=True, default_height="90vh")
+    title = html.escape(f"learning rate range test of {result.space}")
+    plot = _figure(result).to_html(full_html=False, include_plotlyjs=True, default_height="90vh")
     head = f'<meta charset="utf-8"><title>{title}</title>'
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{plot}</body></html>\n'
 
 
-def _figure(found: LrRangeResult) -> Figure:
+def _figure(result: LrRangeResult) -> Figure:
     from plotly.graph_objects import Figure, Scatter
 
-    points, proposal = found.test.points, found.test.proposal
+    points, proposal = result.test.points, result.test.proposal
     rates = [point.learning_rate for point in points]
-    figure = Figure()
-    losses = [point.loss for point in points]
-    dots = {"size": 5, "color": "#b0b8c4"}
-    figure.add_trace(Scatter(x=rates, y=losses, mode="markers", name="loss of a step", marker=dots))
-    smooth = [point.smoothed for point in points]
-    line = {"color": "#1f5fbf", "width": 2.5}
-    figure.add_trace(Scatter(x=rates, y=smooth, mode="lines", name="smoothed", line=line))
-    if found.range is not None and proposal is not None:
-        low, high = found.range
+    losses, smooth = [point.loss for point in points], [point.smoothed for point in points]
+    bottom, top = min(smooth + losses), top_of(result)
+    space = 0.06 * (top - bottom)
+    dots, line = {"size": 5, "color": "#b0b8c4"}, {"color": "#1f5fbf", "width": 2.5}
+    figure = Figure(
+        [
+            Scatter(x=rates, y=losses, mode="markers", name="loss of a step", marker=dots),
+            Scatter(x=rates, y=smooth, mode="lines", name="smoothed", line=line),
+        ]
+    )
+    figure.update_layout(
+        template="plotly_white",
+        title=f"Learning rate range test of {result.space}",
+        xaxis={"type": "log", "title": "learning rate", "exponentformat": "power", "dtick": 1},
+        yaxis={"title": "training loss (nats a token)", "range": [bottom - space, top + space]},
+        legend={"orientation": "h", "y": -0.15},
+    )
+    if result.range is not None and proposal is not None:
+        low, high = result.range
         figure.add_vrect(low, high, fillcolor="#2f9e44", opacity=0.12, line_width=0)
         figure.add_annotation(
             x=(math.log10(low) + math.log10(high)) / 2, y=1, yref="paper", yanchor="bottom", showarrow=False,
@@ -163,38 +161,19 @@ def _figure(found: LrRangeResult) -> Figure:
             "steepest": proposal.steepest, "valley": proposal.valley, "minimum / 10": proposal.minimum_tenth
         }  # fmt: skip
         at = [min(range(len(rates)), key=lambda i: abs(math.log(rates[i] / rate))) for rate in named.values()]
-        figure.add_trace(
-            Scatter(
-                x=list(named.values()), y=[smooth[i] for i in at], mode="markers+text",
-                name="suggestions", textposition="top right",
-                text=list(named), hovertemplate="%{text}: %{x:.2g}<extra></extra>",
-                marker={"size": 10, "color": "#d9480f", "symbol": ["triangle-down", "diamond", "square"]},
-            )
+        figure.add_scatter(
+            x=list(named.values()), y=[smooth[i] for i in at], mode="markers+text",
+            name="suggestions", textposition="top right",
+            text=list(named), hovertemplate="%{text}: %{x:.2g}<extra></extra>",
+            marker={"size": 10, "color": "#d9480f", "symbol": ["triangle-down", "diamond", "square"]},
         )  # fmt: skip
-    bottom = min(smooth + losses)
-    space = 0.06 * (top_of(found) - bottom)
-    figure.update_layout(
-        template="plotly_white",
-        title=f"Learning rate range test of {found.space}",
-        xaxis={"type": "log", "title": "learning rate", "exponentformat": "power", "dtick": 1},
-        yaxis={
-            "title": "training loss (nats a token)",
-            "range": [bottom - space, top_of(found) + space],
-        },
-        legend={"orientation": "h", "y": -0.15},
-    )
     return figure
 
 
-def _down(value: float) -> float:
-    """The next smaller number of one digit, or the number itself where it has one digit."""
-    return _one_digit(value, math.floor)
-
-
-def _up(value: float) -> float:
-    return _one_digit(value, math.ceil)
-
-
-def _one_digit(value: float, rounded: Callable[[float], int]) -> float:
+def _one_digit(rounded: Callable[[float], int], value: float) -> float:
+    """The next number of one digit, or the number itself where it has one."""
     mantissa, exponent = f"{value:.6e}".split("e")
     return float(f"{rounded(float(mantissa))}e{exponent}")
+
+
+_down, _up = partial(_one_digit, math.floor), partial(_one_digit, math.ceil)

@@ -14,20 +14,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import psutil
 from packaging.requirements import Requirement
 
+from ...spaces import Spec
 from ...spaces.settings import Execution
 from ...storage import checks
+from ...storage.workspace import Workspace
 from ..backends.resources import machine_memory, share, this_machine, visible_gpus
 from ..errors import SearchError, UsageError
 from ..formatting import gibibytes
-
-if TYPE_CHECKING:
-    from ...spaces import Spec
-    from ...storage.workspace import Workspace
 
 Status = Literal["ok", "warning", "problem"]
 
@@ -85,7 +83,8 @@ def package_checks() -> Iterator[Check]:
         shown = ", ".join(f"{name} {metadata.version(name)}" for name in ("optuna", "ray", "torch"))
         yield Check("packages", "ok", f"{shown}, and all other required packages")
     for extra in metadata.metadata("hpsearch").get_all("Provides-Extra") or []:
-        missing = [each.name for each in required if _of_extra(each, extra) and _fault(each)]
+        of_extra = [each for each in required if _applies(each, extra) and not _applies(each, "")]
+        missing = [each.name for each in of_extra if _fault(each)]
         state = f"not installed: {', '.join(missing)}" if missing else "installed"
         advice = f'only if you need it: pip install "hpsearch[{extra}]"' if missing else ""
         yield Check(f"extra {extra}", "ok", state, advice)
@@ -99,21 +98,16 @@ def devices_check(torch: subprocess.Popen[str]) -> Check:
         return Check("devices", "problem", f"torch did not load in {TORCH_SECONDS:g} s", "reinstall it")
     if torch.returncode:
         reason = (errors.strip().splitlines() or [f"exit code {torch.returncode}"])[-1]
-        return Check(
-            "devices", "problem", f"torch does not load: {reason}", "reinstall it: pip install torch"
-        )
-    found: dict[str, Any] = json.loads(output)
-    names = [_device_name(device) for device in found["devices"]]
+        found = f"torch does not load: {reason}"
+        return Check("devices", "problem", found, "reinstall it: pip install torch")
+    seen: dict[str, Any] = json.loads(output)
     gpus = len(visible_gpus())
-    if gpus and not any(device["kind"] == "cuda" for device in found["devices"]):
-        built = f"built for CUDA {found['cuda']}" if found["cuda"] else "built without CUDA"
-        return Check(
-            "devices",
-            "problem",
-            f"{gpus} GPU{'s' * (gpus > 1)} here, but torch {found['torch']} ({built}) uses none of them",
-            "install a torch that fits the driver: https://pytorch.org/get-started",
-        )
-    return Check("devices", "ok", ", ".join(names))
+    if gpus and not any(device["kind"] == "cuda" for device in seen["devices"]):
+        built = f"built for CUDA {seen['cuda']}" if seen["cuda"] else "built without CUDA"
+        found = f"{gpus} GPU{'s' * (gpus > 1)} here, but torch {seen['torch']} ({built}) uses none of them"
+        advice = "install a torch that fits the driver: https://pytorch.org/get-started"
+        return Check("devices", "problem", found, advice)
+    return Check("devices", "ok", ", ".join(map(_device_name, seen["devices"])))
 
 
 def database_checks(file: Path | None) -> Iterator[Check]:
@@ -132,15 +126,13 @@ def database_checks(file: Path | None) -> Iterator[Check]:
     except OSError as error:
         faults = [str(error)]
     move = "put the database on a disk of this machine (--storage), or use PostgreSQL"
-    for fault in faults:
-        yield Check("database", "problem", f"{where}: {fault}", move)
     if faults:
-        return
-    if kind in checks.NETWORK_FILE_SYSTEMS:
+        yield from (Check("database", "problem", f"{where}: {fault}", move) for fault in faults)
+    elif kind in checks.NETWORK_FILE_SYSTEMS:
         found = f"{where} is a network file system, and SQLite's WAL works on one machine only"
         yield Check("database", "warning", found, f"search and watch on this machine only, or {move}")
-        return
-    yield Check("database", "ok", f"{where}: WAL works, and locks end with their process")
+    else:
+        yield Check("database", "ok", f"{where}: WAL works, and locks end with their process")
 
 
 def disk_check(folder: Path) -> Check:
@@ -160,9 +152,8 @@ def clock_check(folder: Path) -> Check:
     try:
         offset = checks.clock_offset(folder)
     except OSError as error:
-        return Check(
-            "clock", "problem", f"{folder} cannot be written: {error.strerror}", "choose another --runs"
-        )
+        found = f"{folder} cannot be written: {error.strerror}"
+        return Check("clock", "problem", found, "choose another --runs")
     if abs(offset) > CLOCK_SKEW_SECONDS:
         way = "later" if offset > 0 else "earlier"
         found = f"{shown}; files in {folder} are stamped {abs(offset):.0f} s {way}"
@@ -181,9 +172,11 @@ def ray_check() -> Check:
             outside = open_ports()
     except SearchError as error:
         return Check("ray", "problem", str(error), "search with --backend optuna, or reinstall ray")
-    if room := _shared_memory():
-        found = f"starts in {took:.0f} s; /dev/shm has {gibibytes(room)}, so Ray uses the disk instead"
-        return Check("ray", "warning", found, "give the container more memory: docker run --shm-size=512m")
+    with suppress(OSError):
+        if (free := shutil.disk_usage("/dev/shm").free) < RAY_SHARED_BYTES:
+            found = f"starts in {took:.0f} s; /dev/shm has {gibibytes(free)}, so Ray uses the disk instead"
+            advice = "give the container more memory: docker run --shm-size=512m"
+            return Check("ray", "warning", found, advice)
     if outside:
         found = f"starts in {took:.0f} s; other machines can reach {', '.join(outside)}, protected by a token"
         return Check("ray", "warning", found, "block these ports if you do not trust the network")
@@ -195,11 +188,11 @@ def _workers(spec: Spec | None) -> Check:
     node = this_machine()
     cores = f"{node.cpus:g} of {os.cpu_count()} cores" if node.cpus != os.cpu_count() else _cores(node.cpus)
     try:
-        mine = share(spec.execution if spec else Execution(), [node], "this machine")
+        worker = share(spec.execution if spec else Execution(), [node], "this machine")
     except UsageError as error:
         return Check("workers", "problem", str(error), "request less for each trial")
-    gpus = f", {mine.gpus:g} GPU" if mine.gpus else ""
-    found = f"{cores}: {mine.workers} trials at a time, {_cores(mine.cpus)}{gpus} each"
+    gpus = f", {worker.gpus:g} GPU" if worker.gpus else ""
+    found = f"{cores}: {worker.workers} trials at a time, {_cores(worker.cpus)}{gpus} each"
     return Check("workers", "ok", found)
 
 
@@ -213,20 +206,8 @@ def _memory() -> Check:
     return Check("memory", "ok", found)
 
 
-def _shared_memory() -> int | None:
-    """The free bytes of /dev/shm where they are too few for Ray's objects; None where they are enough."""
-    with suppress(OSError):
-        free = shutil.disk_usage("/dev/shm").free
-        return free if free < RAY_SHARED_BYTES else None
-    return None
-
-
 def _applies(requirement: Requirement, extra: str) -> bool:
     return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
-
-
-def _of_extra(requirement: Requirement, extra: str) -> bool:
-    return _applies(requirement, extra) and not _applies(requirement, "")
 
 
 def _fault(requirement: Requirement) -> tuple[str, str] | None:

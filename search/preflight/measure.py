@@ -13,7 +13,7 @@ import selectors
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,11 @@ class Measured:
         return [p for p in (self.baseline, *self.probes) if p is not None and p.cost is not None]
 
     @property
+    def drawn(self) -> list[Probe]:
+        """Of these the ones that the sampler may draw; all, where only the baseline is known."""
+        return [p for p in self.probes if p.cost is not None] or self.known
+
+    @property
     def ranked(self) -> list[Probe] | None:
         """Configurations that the sampler may draw, best first by the last loss that all have reported.
 
@@ -128,9 +133,7 @@ class Measured:
     @property
     def all_training_seconds(self) -> list[float]:
         """Seconds of whole trainings of the configurations that the sampler may draw."""
-        return [self.training_seconds(p) for p in self.probes if p.cost is not None] or [
-            self.training_seconds(p) for p in self.known
-        ]
+        return [self.training_seconds(probe) for probe in self.drawn]
 
 
 def _length(probe: Probe, others: Iterable[Probe], stated: int | None) -> int:
@@ -165,16 +168,16 @@ def measure(
     """
     check_pack(spec)
     began = time.monotonic()
-    mine = share(spec.execution, [this_machine()], "this machine")
-    pack, notice = pack_size(spec, mine, this_machine().memory)
+    worker_share = share(spec.execution, [this_machine()], "this machine")
+    pack, notice = pack_size(spec, worker_share, this_machine().memory)
     if notice is not None:
         say(notice)
     with scratch_folder("hpsearch-plan-") as folder:
-        bench = _Bench(spec, objective, mine, pack, folder, began + (1 - DRY_RUN_SHARE) * seconds)
+        bench = _Bench(spec, objective, worker_share, pack, folder, began + (1 - DRY_RUN_SHARE) * seconds)
         probes = bench.run(on_probe)
-    driver = dry_run(spec, mine.workers * pack, DRY_RUN_SHARE * seconds)
+    driver = dry_run(spec, worker_share.workers * pack, DRY_RUN_SHARE * seconds)
     baseline = probes.pop(0) if spec.baseline is not None and probes else None
-    found = Measured(
+    measured = Measured(
         baseline=baseline,
         probes=probes,
         units=bench.units,
@@ -182,14 +185,14 @@ def measure(
         leaving=bench.leaving,
         memory=bench.memory or None,
         pack=pack,
-        share=mine,
+        share=worker_share,
         seconds=time.monotonic() - began,
         driver=driver,
         keeps=bench.keeps,
     )
-    if not found.known:
-        raise SearchError(_why_unmeasured(spec, found, (1 - DRY_RUN_SHARE) * seconds))
-    return found
+    if not measured.known:
+        raise SearchError(_why_unmeasured(spec, measured, (1 - DRY_RUN_SHARE) * seconds))
+    return measured
 
 
 def _why_unmeasured(spec: Spec, measured: Measured, seconds: float) -> str:
@@ -210,10 +213,9 @@ def _why_unmeasured(spec: Spec, measured: Measured, seconds: float) -> str:
 
 @dataclass
 class _RunningProbe:
-    index: int
     given: float  # when, by the monotonic clock
-    attempt: Attempt
     first: bool  # the first that its worker trains
+    attempt: Attempt = field(default_factory=Attempt)
     heard_at: float = 0.0  # its last report, by the monotonic clock
     losses: dict[int, float] = field(default_factory=dict)
 
@@ -222,20 +224,20 @@ class _Bench:
     """The workers, and the configurations that they train briefly."""
 
     def __init__(
-        self, spec: Spec, objective: Message, mine: WorkerShare, pack: int, folder: Path, until: float
+        self, spec: Spec, objective: Message, worker_share: WorkerShare, pack: int, folder: Path, until: float
     ) -> None:
         self._spec = spec
         self._setup = setup_of(spec, objective) | {"pack": pack}
-        self._share = mine
+        self._share = worker_share
         self._pack = pack
         self._folder = folder
         self._began = time.monotonic()
         self._until = until
         self.units = training_units(spec)
         self._configs = _configs(spec)
-        self._probes: dict[int, Probe] = {}
-        self._running: dict[int, _RunningProbe] = {}
-        self._given = 0
+        self._probes: list[Probe] = []
+        self._running: dict[int, _RunningProbe] = {}  # by its index among the probes
+        self._workers: dict[int, Worker] = {}
         self.startups: list[float] = []
         self.leaving = 0.0
         self.memory = 0
@@ -243,49 +245,46 @@ class _Bench:
 
     def run(self, on_probe: Callable[[int], None]) -> list[Probe]:
         """The probes, in the order of the configurations."""
-        selector = selectors.DefaultSelector()
-        workers: dict[int, Worker] = {}
-        try:
-            for slot in range(self._share.workers):
-                workers[slot] = self._start(slot)
-                selector.register(workers[slot], selectors.EVENT_READ, slot)
-                for _ in range(self._pack):
-                    self._give(workers[slot], first=True)
-            while any(w.numbers for w in workers.values()) and time.monotonic() < self._until:
-                heard = {key.data for key, _ in selector.select(LOOK_SECONDS)}
-                for slot, worker in list(workers.items()):
-                    self.memory = max(self.memory, worker.memory())
-                    for message in [*(worker.receive() if slot in heard else []), *worker.check()]:
-                        self._hear(worker, message)
-                        on_probe(sum(p.cost is not None for p in self._probes.values()))
-                    if not worker.alive:
-                        selector.unregister(worker)
-                        workers[slot] = self._start(slot)
-                        selector.register(workers[slot], selectors.EVENT_READ, slot)
-                    while len(workers[slot].numbers) < self._pack and self._give(workers[slot]):
-                        pass
-        finally:
-            began = time.monotonic()
-            for worker in workers.values():
-                worker.end()
-            selector.close()
-            self.leaving = time.monotonic() - began
+        with selectors.DefaultSelector() as selector:
+            try:
+                for slot in range(self._share.workers):
+                    self._start(slot, selector)
+                    for _ in range(self._pack):
+                        self._give(slot, first=True)
+                while any(w.numbers for w in self._workers.values()) and time.monotonic() < self._until:
+                    heard = {key.data for key, _ in selector.select(LOOK_SECONDS)}
+                    for slot, worker in list(self._workers.items()):
+                        self.memory = max(self.memory, worker.memory())
+                        for message in [*(worker.receive() if slot in heard else []), *worker.check()]:
+                            self._hear(worker, message)
+                            on_probe(sum(p.cost is not None for p in self._probes))
+                        if not worker.alive:
+                            selector.unregister(worker)
+                            self._start(slot, selector)
+                        while len(self._workers[slot].numbers) < self._pack and self._give(slot):
+                            pass
+            finally:
+                began = time.monotonic()
+                for worker in self._workers.values():
+                    worker.end()
+                self.leaving = time.monotonic() - began
         for number, running in self._running.items():  # the time is over
             self._conclude(number, running, silent_seconds=began - running.heard_at)
-        return [self._probes[index] for index in sorted(self._probes)]
+        return self._probes
 
-    def _start(self, slot: int) -> Worker:
+    def _start(self, slot: int, selector: selectors.BaseSelector) -> None:
         surroundings = environment(self._share.threads) | devices_of(slot, self._share.gpus, visible_gpus())
-        return Worker(self._setup, TrialLimits.of(self._spec.execution), surroundings, os.getcwd())
+        worker = Worker(self._setup, TrialLimits.of(self._spec.execution), surroundings, os.getcwd())
+        self._workers[slot] = worker
+        selector.register(worker, selectors.EVENT_READ, slot)
 
-    def _give(self, worker: Worker, first: bool = False) -> bool:
+    def _give(self, slot: int, first: bool = False) -> bool:
         if self._enough() or (config := next(self._configs, None)) is None:
             return False
-        number = self._given
-        self._given += 1
-        self._running[number] = _RunningProbe(number, time.monotonic(), Attempt(), first)
-        self._probes[number] = Probe(config, None, 0.0, None)
-        worker.give(
+        number = len(self._probes)
+        self._probes.append(Probe(config, None, 0.0, None))
+        self._running[number] = _RunningProbe(time.monotonic(), first)
+        self._workers[slot].give(
             {
                 "number": number,
                 "params": nested(self._spec.space.passed(config)),
@@ -300,44 +299,39 @@ class _Bench:
         """Whether more configurations would add little."""
         if time.monotonic() > self._until:
             return True
-        known = [p for p in self._probes.values() if p.cost is not None]
+        known = [p for p in self._probes if p.cost is not None]
         costs = [p.cost.seconds(_length(p, known, self.units)) for p in known if p.cost is not None]
         if len(costs) < FEWEST_PROBES:
             return False
         return bool(statistics.stdev(costs) <= PRECISE_ERROR * statistics.fmean(costs) * len(costs) ** 0.5)
 
     def _hear(self, worker: Worker, message: Message) -> None:
-        number = message["number"]
-        running = self._running[number]
-        if message["kind"] in ("report", "done") and not math.isfinite(message["value"]):
-            if message["kind"] == "report":
+        number, kind = message["number"], message["kind"]
+        running, probe = self._running[number], self._probes[number]
+        if kind == "failed":
+            self._probes[number] = replace(probe, error=message["failure"]["message"])
+        elif kind in ("report", "done") and not math.isfinite(message["value"]):
+            if kind == "report":
                 worker.stop(message)
-            config, at = self._probes[number].config, message.get("step")
+            at = message.get("step")
             where = "the objective returned" if at is None else f"{self._spec.metric} at {at} was"
-            self._probes[number] = Probe(
-                config, None, 0.0, None, error=f"diverged: {where} {message['value']}"
-            )
-        elif message["kind"] == "report":
+            self._probes[number] = replace(probe, error=f"diverged: {where} {message['value']}")
+        elif kind in ("report", "done"):
             if running.first and running.attempt.report_count == 0:
                 self.startups.append(time.monotonic() - running.given - message["seconds"])
-            running.attempt.report(message["step"], message["seconds"])
-            sign = 1 if self._spec.goal == "minimize" else -1
-            running.losses[message["step"]] = sign * message["value"]
-            self.keeps = self.keeps or has_checkpoint(self._folder / str(number))
-            running.heard_at = time.monotonic()
-            if not self._is_measured(running):
-                worker.let_continue(message)
-                return
-            worker.stop(message)
+            if kind == "done":
+                running.attempt.ended = message["seconds"]
+            else:
+                running.attempt.report(message["step"], message["seconds"])
+                sign = 1 if self._spec.goal == "minimize" else -1
+                running.losses[message["step"]] = sign * message["value"]
+                self.keeps = self.keeps or has_checkpoint(self._folder / str(number))
+                running.heard_at = time.monotonic()
+                if not self._is_measured(running):
+                    worker.let_continue(message)
+                    return
+                worker.stop(message)
             self._conclude(number, running)
-        elif message["kind"] == "done":
-            running.attempt.ended = message["seconds"]
-            if running.first and running.attempt.report_count == 0:
-                self.startups.append(time.monotonic() - running.given - message["seconds"])
-            self._conclude(number, running)
-        elif message["kind"] == "failed":
-            config = self._probes[number].config
-            self._probes[number] = Probe(config, None, 0.0, None, error=message["failure"]["message"])
         # Packed trials that are handed back to train in smaller packs, or in another order, measured nothing.
         del self._running[number]
 
@@ -353,17 +347,21 @@ class _Bench:
 
     def _conclude(self, number: int, running: _RunningProbe, silent_seconds: float = 0.0) -> None:
         """Store what a configuration cost; `silent_seconds`: since its last report when the time was over."""
-        attempt, config = running.attempt, self._probes[number].config
-        units = None
-        if attempt.ended is not None:
-            units = attempt.reports[-1][0] if attempt.reports else 0
+        attempt = running.attempt
+        first, last = (attempt.reports[0][0], attempt.reports[-1][0]) if attempt.reports else (None, 0)
+        units = None if attempt.ended is None else last
         cost = attempt.cost if self.units is not None or units is not None else None
         if cost is not None and cost.seen is not None and silent_seconds > cost.per_unit * cost.seen:
             cost = None  # its first report came sooner than others would: it measured the start alone
-        first, last = (attempt.reports[0][0], attempt.reports[-1][0]) if attempt.reports else (None, 0)
-        every, grid = attempt.seconds_per_report or 0.0, attempt.grid
-        self._probes[number] = Probe(
-            config, cost, every, units, first=first, last=last, grid=grid, losses=running.losses
+        self._probes[number] = replace(
+            self._probes[number],
+            cost=cost,
+            every=attempt.seconds_per_report or 0.0,
+            units=units,
+            first=first,
+            last=last,
+            grid=attempt.grid,
+            losses=running.losses,
         )
 
 

@@ -83,11 +83,9 @@ class MemoryModel:
         self._uncounted: list[FrozenTrial] = []  # complete trials, counted once a trial runs out of memory
         self._enough = 0  # the largest footprint of a complete trial
         rng, space = random.Random(0), spec.space
-        self._random = [
-            config for _ in range(SAMPLED_CONFIGS) if self._counted(config := space.sample(rng)) is not None
-        ]
-        known = [c for c in (*space.corners(), *self._random) if self._counted(c) is not None]
-        self._drawn = sorted(known, key=lambda config: self._counted(config) or 0)
+        drawn = [*space.corners(), *(space.sample(rng) for _ in range(SAMPLED_CONFIGS))]
+        sized = [(size, config) for config in drawn if (size := self._counted(config)) is not None]
+        self._sized = sorted(sized, key=lambda pair: pair[0])  # configurations with their footprints
 
     @classmethod
     def of(cls, spec: Spec, room: Room | None, kept: Mapping[str, float] | None = None) -> MemoryModel | None:
@@ -95,7 +93,7 @@ class MemoryModel:
         if trainer_config(spec.objective_words) is None or spec.execution.processes_per_trial > 1:
             return None
         model = cls(spec, room, kept)
-        return model if model._drawn else None
+        return model if model._sized else None
 
     def peak(self, config: Mapping[str, Any]) -> float | None:
         """The bytes that a trial of this configuration takes at its peak; None where they are unknown."""
@@ -119,7 +117,7 @@ class MemoryModel:
 
     def measure(self, threads: int, say: Callable[[str], None]) -> str | None:
         """Measure the space where it may come near the limit, and say so; why that failed, if it did."""
-        room, largest = self._room, self.peak(self._drawn[-1]) or 0.0
+        room, largest = self._room, self._line.at(self._sized[-1][0])
         if room is None or self.line is not None or largest <= NEAR_LIMIT * room.limit:
             return None
         say("trials may come near the memory limit: measuring what they take")
@@ -136,15 +134,15 @@ class MemoryModel:
 
         Raises `SearchError` where the smallest cannot be trained in so many seconds.
         """
-        points = [self._trained(self._drawn[0], threads, seconds)]
-        room, least = self._room, points[0][0]
-        far = [config for config in self._drawn if (self._counted(config) or 0) - least > LEAST_DISTANCE]
-        if room is None or room.kind == "host":
-            far = [config for config in far if (self._counted(config) or 0) - least <= FARTHEST_ON_CPU]
-        fitting = [config for config in far if room is None or (self.peak(config) or 0.0) <= room.limit]
-        if fitting:
-            with suppress(SearchError):  # one point is enough, with the default scale
-                points.append(self._trained(fitting[-1], threads, seconds))
+        room, (least, smallest) = self._room, self._sized[0]
+        points = [(least, self._trained(smallest, threads, seconds))]
+        farthest = FARTHEST_ON_CPU if room is None or room.kind == "host" else math.inf
+        limit = math.inf if room is None else room.limit
+        for size, config in reversed(self._sized):
+            if LEAST_DISTANCE < size - least <= farthest and self._line.at(size) <= limit:
+                with suppress(SearchError):  # one point is enough, with the default scale
+                    points.append((size, self._trained(config, threads, seconds)))
+                break
         return _through(points)
 
     def check(self, *, begins: bool) -> None:
@@ -152,33 +150,34 @@ class MemoryModel:
 
         A search that resumes has trained its baseline already.
         """
-        if (least := self.problem(self._drawn[0])) is not None:
+        if (least := self.problem(self._sized[0][1])) is not None:
             raise UsageError(f"no configuration of the space fits: the smallest {least}")
         baseline = self._spec.space.baseline()
         if begins and baseline is not None and (problem := self.problem(baseline)) is not None:
             advice = advice_for(self._spec, baseline, [], "out_of_memory", None)
             raise SpaceError([self._spec.issue("baseline", "; ".join((problem, *advice[:1])))])
 
-    def told(self) -> str | None:
+    def exclusion(self) -> str | None:
         """The share of the space that does not fit, in a sentence; None where all of it fits."""
-        found = self.expected()
-        if found.fitting == 1 or self._room is None:
+        expected = self.expected()
+        if expected.fitting == 1 or self._room is None:
             return None
+        share, largest = max(1 - expected.fitting, 0.01), gibibytes(expected.largest)
         return (
-            f"{max(1 - found.fitting, 0.01):.0%} of the space does not fit and is left out: it takes up to "
-            f"{gibibytes(found.largest)} of memory; {self._room.description}"
+            f"{share:.0%} of the space does not fit and is left out: it takes up to {largest} of memory; "
+            f"{self._room.description}"
         )
 
     def expected(self) -> MemoryForecast:
         """The memory that the space's trials will take."""
         baseline = self._spec.space.baseline()
-        fitting = [config for config in self._drawn if self.problem(config) is None]
+        fitting = sum(self.problem(config) is None for _, config in self._sized)
         return MemoryForecast(
-            least=self.peak(self._drawn[0]) or 0.0,
+            least=self._line.at(self._sized[0][0]),
             baseline=None if baseline is None else self.peak(baseline),
-            largest=self.peak(self._drawn[-1]) or 0.0,
+            largest=self._line.at(self._sized[-1][0]),
             limit=None if self._room is None else self._room.limit,
-            fitting=len(fitting) / len(self._drawn),
+            fitting=fitting / len(self._sized),
             measured=self.line is not None,
         )
 
@@ -194,8 +193,8 @@ class MemoryModel:
         self._uncounted += complete
         if not self._over or not (over or complete):
             return None
-        enough = max((self._of(t) or 0 for t in self._uncounted), default=0)
-        self._enough, self._uncounted = max(self._enough, enough), []
+        self._enough = max([self._enough, *(self._of(t) or 0 for t in self._uncounted)])
+        self._uncounted = []
         numbers = {self._over[number]: number for number in sorted(self._over, reverse=True)}
         before, larger = self._too_much, [size for size in numbers if size > self._enough]
         self._too_much = min(larger, default=math.inf)
@@ -222,8 +221,8 @@ class MemoryModel:
         """A trial's footprint; None where its parameters are no configuration of the space."""
         return self._counted(config_of(self._spec, trial)) if has_config(self._spec, trial) else None
 
-    def _trained(self, config: Mapping[str, Any], threads: int, seconds: float) -> tuple[int, float]:
-        """A configuration's footprint, and the bytes that a process of its own takes to train it."""
+    def _trained(self, config: Mapping[str, Any], threads: int, seconds: float) -> float:
+        """The bytes that a process of its own takes to train a configuration."""
         surroundings, params = environment(threads), self._spec.space.passed(config)
         kind = "host" if self._room is None else self._room.kind
         if kind == "host":
@@ -241,7 +240,7 @@ class MemoryModel:
             raise SearchError(f"three steps took longer than {seconds:.3g} s") from None
         if done.returncode != 0:
             raise SearchError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
-        return self._counted(config) or 0, json.loads(done.stdout)[kind]
+        return float(json.loads(done.stdout)[kind])
 
 
 def expected_memory(

@@ -6,7 +6,6 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..backends.worker.process import environment
 from ..errors import SearchError
 from ..trials.seeds import derived_seed
 from ..values import Value
+from .kill_test import Watch
 
 STEPS = 8  # of each trial's optimizer
 LENGTH = (
@@ -25,9 +25,7 @@ LENGTH = (
 )
 SCHEDULE = ("lr_scheduler", "warmup_ratio", "warmup_steps")
 DIVERGING = {"learning_rate": 1e30, "max_grad_norm": 0.0, "lr_scheduler": "constant"}  # NaN after a step
-DIVERGING_PLACE = 1  # the first trial trains with it as it diverges, the others join afterwards
-
-Watch = Callable[[str, int, int | None], None]  # what is being done, how far, and the total where known
+DIVERGING_INDEX = 1  # the first trial trains with it as it diverges, the others join afterwards
 
 
 @dataclass(frozen=True)
@@ -69,17 +67,17 @@ class PackTestResult(Value):
 
 def configurations(spec: Spec, trials: int, seed: int) -> list[dict[str, Any]]:
     """Random configurations of the space, shortened, and one that diverges."""
-    found = []
+    params = []
     rng = random.Random(seed)
     for number in range(trials):
         drawn = spec.space.passed(spec.space.sample(rng))
         drawn = {"seed": derived_seed(seed, "trial", number)} | drawn
         warmup = {"warmup_steps": min(drawn["warmup_steps"], STEPS // 4)} if "warmup_steps" in drawn else {}
         kept = {name: value for name, value in drawn.items() if name not in LENGTH}
-        found.append(kept | warmup | {"max_steps": STEPS, "eval_every": STEPS // 4, "eval_samples": 8})
-    like = {name: value for name, value in found[0].items() if name not in SCHEDULE}
-    found.insert(DIVERGING_PLACE, like | DIVERGING)
-    return found
+        params.append(kept | warmup | {"max_steps": STEPS, "eval_every": STEPS // 4, "eval_samples": 8})
+    like = {name: value for name, value in params[0].items() if name not in SCHEDULE}
+    params.insert(DIVERGING_INDEX, like | DIVERGING)
+    return params
 
 
 def pack_test(spec: Spec, *, trials: int, seed: int, watch: Watch) -> PackTestResult:
@@ -95,15 +93,17 @@ def pack_test(spec: Spec, *, trials: int, seed: int, watch: Watch) -> PackTestRe
         )
     asked = configurations(spec, trials, seed)
     threads = share(spec.execution, [this_machine()], "this machine").threads
-    compared = enumerate(zip(asked, _compared(asked, threads, watch), strict=True))
-    trials_seen = [ComparedTrial(each, n == DIVERGING_PLACE, **runs) for n, (each, runs) in compared]
-    return PackTestResult(seed, threads, trials_seen)
+    compared = [
+        ComparedTrial(params, index == DIVERGING_INDEX, **runs)
+        for index, (params, runs) in enumerate(zip(asked, _compared(asked, threads, watch), strict=True))
+    ]
+    return PackTestResult(seed, threads, compared)
 
 
 def _compared(asked: list[dict[str, Any]], threads: int, watch: Watch) -> list[dict[str, Any]]:
     """Run `objectives.gpt.pack_test` and return the comparisons that it prints."""
     watch("each trial alone", 0, len(asked))
-    found: list[dict[str, Any]] = []
+    compared: list[dict[str, Any]] = []
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "hpsearch.objectives.gpt.pack_test"],
         env=environment(threads),
@@ -118,7 +118,7 @@ def _compared(asked: list[dict[str, Any]], threads: int, watch: Watch) -> list[d
             process.stdin.close()
             for line in process.stdout:
                 message = json.loads(line)
-                found = message.get("compared", [])
+                compared = message.get("compared", [])
                 if (done := message.get("alone")) is not None:
                     what = "each trial alone" if done < len(asked) else "all of them together"
                     watch(what, done, len(asked))
@@ -129,4 +129,4 @@ def _compared(asked: list[dict[str, Any]], threads: int, watch: Watch) -> list[d
     if process.returncode != 0:
         last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
         raise SearchError(f"the trials cannot be trained: {last}")
-    return found
+    return compared

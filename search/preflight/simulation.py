@@ -46,14 +46,14 @@ MOST_TRIALS = 1000  # that are simulated; the rest of a longer search is extrapo
 
 def simulate(spec: Spec, costs: SearchCosts, seed: int = 0) -> SimulatedSearch:
     """The median of several simulated searches."""
-    began, found = time.monotonic(), []
+    began, searches = time.monotonic(), []
     for run in range(MOST_RUNS):
-        found.append(_Simulation(spec, costs, random.Random(f"{seed}:{run}")).run())
+        searches.append(_Simulation(spec, costs, random.Random(f"{seed}:{run}")).run())
         if time.monotonic() - began > RUN_SECONDS:
             break
-    middle = sorted(found, key=lambda each: (each.trials, -each.end))[len(found) // 2]
+    middle = sorted(searches, key=lambda each: (each.trials, -each.end))[len(searches) // 2]
     longer = max(1.0, middle.trials / MOST_TRIALS)  # in a longer search luck evens out
-    ends = [middle.end + (each.end - middle.end) / math.sqrt(longer) for each in found]
+    ends = [middle.end + (each.end - middle.end) / math.sqrt(longer) for each in searches]
     return replace(middle, ends=(min(ends), max(ends)))
 
 
@@ -72,23 +72,23 @@ class _Simulation:
         )
         self._ranked: dict[tuple[int, int], list[float]] = defaultdict(list)
         self._model_after = spec.search.model_after
-        self._whole = statistics.fmean(each.seconds for each in costs.trainings)
+        self._mean = statistics.fmean(each.seconds for each in costs.trainings)
         self._units = max(each.units for each in costs.trainings)
         rungs = {rung for bracket in self._brackets for rung in bracket.rungs}
         steps = sorted(rung for rung in rungs if rung < self._units)
         first = min([*steps, self._units])
         to_first = (each.setup + each.per_unit * reported_at(each, first) for each in costs.trainings)
-        self._first = statistics.fmean(to_first)  # seconds from the start of a new trial to its first rung
+        self._to_first_rung = statistics.fmean(to_first)  # seconds from the start of a new trial
         self._reached = {step: Reached(step) for step in (*steps, self._units)}
-        self._of: dict[int, TrainingCost] = {}
-        self._at: dict[int, int] = {}  # the step at which a trial was last compared
+        self._trainings: dict[int, TrainingCost] = {}
+        self._steps: dict[int, int] = {}  # the step at which a trial was last compared
         self._losses: dict[int, float] = {}
         self._audit = AuditSample.of(spec).within(self._trainings_in_time)
         self._audited: set[int] = set()  # trials that continued although early stopping would have ended them
         self._paused: set[int] = set()  # trials of the audit that wait for the end of the search
         alike = (spec.parameters[name] for name in alike_of(spec))
         self._choices = [each.choices for each in alike if isinstance(each, Choice)]
-        self._kinds: dict[int, tuple[Any, ...]] = {}
+        self._alike_values: dict[int, tuple[Any, ...]] = {}
         self._complete: list[tuple[float, int]] = []  # loss and number, best first
         self._consumed = 0
         self._heap: list[Move] = []
@@ -98,10 +98,10 @@ class _Simulation:
         self._asked = math.inf if most is None else most
         self._most = min(self._asked, MOST_TRIALS)
         self._samples = spec.budget.samples
-        self._wish = ConfirmationSize.of(spec, expected_cost(spec), self._trainings_in_time)
+        self._largest_size = ConfirmationSize.of(spec, expected_cost(spec), self._trainings_in_time)
         self._limit = math.inf if spec.budget.time is None else spec.budget.time
         if self._samples is not None:
-            self._samples -= self._wish.trainings(spec) * self._units
+            self._samples -= self._largest_size.trainings(spec) * self._units
 
     def run(self) -> SimulatedSearch:
         """Simulate it from its start to its end."""
@@ -110,15 +110,15 @@ class _Simulation:
             self._now = now
             while len(self._heap) < self._costs.slots and self._begin(self._now):
                 pass
-            spent = self._spent_at(self._now)
+            spent = self._samples_end_at(self._now)
             if spent < (self._heap[0].at if self._heap else math.inf):
                 now, by = max(now, spent), "samples"
                 break
             if not self._heap:
-                by = "time" if self._limit < math.inf and len(self._of) < self._most else by
+                by = "time" if self._limit < math.inf and len(self._trainings) < self._most else by
                 break
-            over = self._over(self._now)
-            while over < self._heap[0].at and (later := self._over(over)) > over:
+            over = self._end(self._now)
+            while over < self._heap[0].at and (later := self._end(over)) > over:
                 over = later  # less fits by then, so less is reserved
             if self._heap[0].at > over:
                 now, by = max(now, over), "time"
@@ -126,20 +126,20 @@ class _Simulation:
             move = heapq.heappop(self._heap)
             now = max(self._now, move.at)
             self._arrive(move, now)
-        now = self._with_a_winner(now)
-        if len(self._of) == self._most < self._asked:
-            now, by, self._times = self._extended(now)
+        now = self._end_with_a_winner(now)
+        if len(self._trainings) == self._most < self._asked:
+            now, by, self._times = self._extrapolated(now)
         else:
-            self._paused = self._in_time(now)
-        auditing = self._audit_paused() * self._times
+            self._paused = self._audited_in_time(now)
+        auditing = self._auditing() * self._times
         for number in self._paused:
             for step, reached in self._reached.items():
-                if self._at[number] < step <= self._of[number].units:
+                if self._steps[number] < step <= self._trainings[number].units:
                     reached.add(now + auditing, round(self._times))
             insort(self._complete, (self._losses[number], number))
-        return self._concluded(now, by, auditing)
+        return self._result(now, by, auditing)
 
-    def _with_a_winner(self, now: float) -> float:
+    def _end_with_a_winner(self, now: float) -> float:
         """When the baseline has finished: it always does where no other trial has."""
         while not self._complete and (left := [m for m in self._heap if self._is_baseline(m.number)]):
             self._heap.remove(left[0])
@@ -147,60 +147,60 @@ class _Simulation:
             self._arrive(left[0], now)
         return now
 
-    def _over(self, now: float) -> float:
+    def _end(self, now: float) -> float:
         """When the trials of the search must have ended, to leave time for audit and confirmation."""
-        return self._limit - self._kept(now) - self._audit_paused() - self._closing
+        return self._limit - self._reserved(now) - self._auditing() - self._closing
 
-    def _kept(self, now: float) -> float:
+    def _reserved(self, now: float) -> float:
         """Seconds reserved for the confirmation, as much of it as fits."""
         if self._limit == math.inf:
             return 0.0
-        left = self._limit - self._audit_paused() - self._closing - now
-        before = self._until_confirming(now)
+        left = self._limit - self._auditing() - self._closing - now
+        before = self._seconds_until_confirming(now)
         room = left - before if before else left + (MAX_OVERRUN - 1) * self._limit
-        return self._confirmation(self._fitting(room))
+        return self._confirmation_seconds(self._largest_fitting(room))
 
-    def _fitting(self, seconds: float) -> ConfirmationSize:
+    def _largest_fitting(self, seconds: float) -> ConfirmationSize:
         """As much of the confirmation as takes at most so many seconds."""
-        for wish in self._wish.shrinking:
-            if self._confirmation(wish) <= seconds:
+        for size in self._largest_size.shrinking:
+            if self._confirmation_seconds(size) <= seconds:
                 break
-        return wish
+        return size
 
-    def _confirmation(self, wish: ConfirmationSize) -> float:
+    def _confirmation_seconds(self, size: ConfirmationSize) -> float:
         """Seconds that a confirmation of this size takes."""
-        return makespan(self._confirmed_seconds(wish) * wish.seeds, self._costs.slots)
+        return makespan(self._confirmed_seconds(size) * size.seeds, self._costs.slots)
 
-    def _confirmed_seconds(self, wish: ConfirmationSize) -> list[float]:
+    def _confirmed_seconds(self, size: ConfirmationSize) -> list[float]:
         """Seconds of one training of each confirmed trial, the longest first.
 
         Where no trial has finished yet, one of average cost is assumed.
         """
-        if not wish.top:
+        if not size.top:
             return []
-        found = [self._of[number].seconds for number in self._best(wish.top)] or [self._whole]
-        baseline = [self._of[0].seconds if 0 in self._of else self._whole]
-        return sorted([*found, *(baseline if self._spec.baseline is not None else [])], reverse=True)
+        seconds = [self._trainings[number].seconds for number in self._best(size.top)] or [self._mean]
+        baseline = [self._trainings[0].seconds if 0 in self._trainings else self._mean]
+        return sorted([*seconds, *(baseline if self._spec.baseline is not None else [])], reverse=True)
 
     def _best(self, count: int) -> list[int]:
         """The best trials that have finished, without the baseline."""
         return list(islice((n for _, n in self._complete if not self._is_baseline(n)), count))
 
-    def _until_confirming(self, now: float) -> float:
+    def _seconds_until_confirming(self, now: float) -> float:
         """Seconds until there is a trial to confirm, and the baseline to compare it with."""
         ends = [
             move.at + move.training.per_unit * (move.training.units - move.step) - now
             for move in self._heap
             if self._is_baseline(move.number)
         ]
-        return max([*ends, 0.0 if self._best(1) else self._whole])
+        return max([*ends, 0.0 if self._best(1) else self._mean])
 
-    def _extended(self, now: float) -> tuple[float, str, float]:
+    def _extrapolated(self, now: float) -> tuple[float, str, float]:
         """Extrapolate the search: its end, what ends it, and how many times longer it is."""
         limits = {"trials": self._asked / self._most}
-        took, ending = now - self._costs.startup, self._audit_paused() + self._closing  # both grow with it
+        took, ending = now - self._costs.startup, self._auditing() + self._closing  # both grow with it
         if self._limit < math.inf:
-            limits["time"] = (self._limit - self._kept(now) - self._costs.startup) / (took + ending)
+            limits["time"] = (self._limit - self._reserved(now) - self._costs.startup) / (took + ending)
         if self._samples is not None:
             limits["samples"] = self._samples / self._consumed
         by = min(limits, key=lambda limit: limits[limit])
@@ -215,34 +215,34 @@ class _Simulation:
         """Let a free slot train a trial; whether there was one."""
         if self._samples is not None and self._consumed >= self._samples:
             return False
-        promoted = self._promoted(now)
+        promoted = self._next_promotion(now)
         if promoted is not None and self._promotion is not None:
             self._promotion.promote(promoted)
             self._paused.discard(promoted)
-            self._go(promoted, self._at[promoted], now + self._of[promoted].setup)
+            self._train(promoted, self._steps[promoted], now + self._trainings[promoted].setup)
             return True
-        if len(self._of) >= self._most or (self._of and now + self._first > self._over(now)):
+        number = len(self._trainings)
+        if number >= self._most or (number and now + self._to_first_rung > self._end(now)):
             return False
-        number = len(self._of)
         own = self._costs.baseline if self._is_baseline(number) else None
-        loss, training = self._drawn()
-        self._kinds[number] = tuple(self._rng.choice(choices) for choices in self._choices)
+        loss, training = self._draw()
+        self._alike_values[number] = tuple(self._rng.choice(choices) for choices in self._choices)
         if self._model_after is not None and number >= self._model_after:
-            loss, training = min((loss, training), self._drawn(), key=lambda drawn: drawn[0])
-        self._losses[number], self._of[number] = loss, own or training
+            loss, training = min((loss, training), self._draw(), key=lambda drawn: drawn[0])
+        self._losses[number], self._trainings[number] = loss, own or training
         if number in self._audit:
-            self._consumed += self._of[number].units  # which are reserved for it
-        self._wait(self._costs.ask(number))
-        self._go(number, 0, self._now + self._of[number].setup)
+            self._consumed += self._trainings[number].units  # which are reserved for it
+        self._delay(self._costs.ask(number))
+        self._train(number, 0, self._now + self._trainings[number].setup)
         return True
 
-    def _drawn(self) -> tuple[float, TrainingCost]:
+    def _draw(self) -> tuple[float, TrainingCost]:
         """A random loss, from 0 to 1, and the training of such a configuration."""
         trainings, loss = self._costs.trainings, self._rng.random()
         index = int(loss * len(trainings)) if self._costs.ranked else self._rng.randrange(len(trainings))
         return loss, trainings[index]
 
-    def _spent_at(self, now: float) -> float:
+    def _samples_end_at(self, now: float) -> float:
         """When all samples are used up, if the running trials continue."""
         if self._samples is None:
             return math.inf
@@ -254,21 +254,21 @@ class _Simulation:
         rate = sum(1 / move.training.per_unit for move in moving)
         return now + left / rate if rate else math.inf
 
-    def _promoted(self, now: float) -> int | None:
+    def _next_promotion(self, now: float) -> int | None:
         """The paused trial to promote now, as the driver decides."""
         if self._promotion is None:
             return None
-        found = self._promotion.next()
-        if found is None and len(self._of) >= self._asked:
-            found = None if self._heap else self._promotion.leading_waiter()
+        chosen = self._promotion.next()
+        if chosen is None and len(self._trainings) >= self._asked:
+            chosen = None if self._heap else self._promotion.leading_waiter()
         elif self._limit < math.inf or self._samples is not None:
             unbeaten = self._promotion.leading_waiter()
-            if unbeaten is not None and unbeaten != found and self._is_last_chance(unbeaten, found, now):
-                found = unbeaten
-        if found is None:
+            if unbeaten is not None and unbeaten != chosen and self._is_last_chance(unbeaten, chosen, now):
+                chosen = unbeaten
+        if chosen is None:
             return None
-        comes = now + self._seconds_until(found, self._next(found, self._at[found]))
-        return found if comes <= self._over(now) else None
+        comes = now + self._seconds_until(chosen, self._next_stop(chosen, self._steps[chosen]))
+        return chosen if comes <= self._end(now) else None
 
     def _is_last_chance(self, number: int, other: int | None, now: float) -> bool:
         """Whether a paused trial can finish, but could not if another, or a new one, went first."""
@@ -276,9 +276,9 @@ class _Simulation:
             return True
         if self._samples is None:
             return False
-        at = 0 if other is None else self._at[other]
-        units = self._next(number if other is None else other, at) - at
-        mine = self._of[number].units - self._at[number]
+        at = 0 if other is None else self._steps[other]
+        units = self._next_stop(number if other is None else other, at) - at
+        mine = self._trainings[number].units - self._steps[number]
         return self._samples - self._consumed - units * self._costs.slots < mine * self._costs.slots
 
     def _has_no_time_to_wait(
@@ -288,19 +288,19 @@ class _Simulation:
 
         `begins`: whether it is paused; a running trial that pauses would have to start up again.
         """
-        left, again = self._over(now) - now, self._seconds_until(number, self._of[number].units)
-        rest = again if begins else again - self._of[number].setup
-        after = left - self._first
+        left, again = self._end(now) - now, self._seconds_until(number, self._trainings[number].units)
+        rest = again if begins else again - self._trainings[number].setup
+        after = left - self._to_first_rung
         if other is not None:
-            after = left - self._seconds_until(other, self._next(other, self._at[other]))
+            after = left - self._seconds_until(other, self._next_stop(other, self._steps[other]))
         return rest <= left and after < LAST_CHANCE_MARGIN * again
 
     def _seconds_until(self, number: int, step: int) -> float:
         """Seconds for a trial to start up and train to a later step."""
-        training = self._of[number]
-        return training.setup + training.per_unit * (step - self._at[number])
+        training = self._trainings[number]
+        return training.setup + training.per_unit * (step - self._steps[number])
 
-    def _wait(self, seconds: float) -> None:
+    def _delay(self, seconds: float) -> None:
         """Let the driver propose for so long; trials that report meanwhile wait for it."""
         self._now += seconds
         for move in self._heap:
@@ -317,7 +317,7 @@ class _Simulation:
 
     def _stops(self, number: int) -> Sequence[int]:
         """The steps at which a trial is compared."""
-        stopping, end = self._spec.early_stopping, self._of[number].units
+        stopping, end = self._spec.early_stopping, self._trainings[number].units
         if self._brackets:
             return self._brackets[self._bracket(number)].rungs
         if isinstance(stopping, Median | Percentile):
@@ -325,22 +325,22 @@ class _Simulation:
             return [min(max(1, first, end // 10), end)]
         return []
 
-    def _next(self, number: int, at: int) -> int:
+    def _next_stop(self, number: int, at: int) -> int:
         """The next step at which a trial is compared, or its end."""
-        training = self._of[number]
+        training = self._trainings[number]
         return next(
             (reported_at(training, stop) for stop in self._stops(number) if at < stop), training.units
         )
 
-    def _go(self, number: int, at: int, now: float) -> None:
+    def _train(self, number: int, at: int, now: float) -> None:
         """Let a trial train to the next step at which it is compared, or to its end."""
-        training = self._of[number]
-        step = self._next(number, at)
+        training = self._trainings[number]
+        step = self._next_stop(number, at)
         heapq.heappush(self._heap, Move(now + training.per_unit * (step - at), number, at, step, training))
 
     def _arrive(self, move: Move, now: float) -> None:
         ended = move.step >= move.training.units
-        self._at[move.number] = move.step
+        self._steps[move.number] = move.step
         if move.number not in self._audit:
             self._consumed += move.step - move.begun
         for step, reached in self._reached.items():
@@ -350,7 +350,7 @@ class _Simulation:
             self._reached[self._units].add(now)
             insort(self._complete, (self._losses[move.number], move.number))
         elif self._continues(move, now):
-            self._go(move.number, move.step, now)
+            self._train(move.number, move.step, now)
 
     def _continues(self, move: Move, now: float) -> bool:
         """Whether a trial continues where it is compared; in a search by promotion others may go first."""
@@ -360,11 +360,11 @@ class _Simulation:
         if self._promotion is not None:
             if self._is_baseline(number):
                 return True
-            self._promotion.report(number, self._bracket(number), move.step, loss, self._kinds[number])
+            self._promotion.report(number, self._bracket(number), move.step, loss, self._alike_values[number])
             self._promotion.pause(number)
             first = self._promotion.next()
-            goes_on = first == number if self._costs.keeps else self._promotion.passes(number)
-            if goes_on or (
+            continues = first == number if self._costs.keeps else self._promotion.passes(number)
+            if continues or (
                 self._promotion.leading_waiter() == number and self._has_no_time_to_wait(number, first, now)
             ):
                 self._promotion.promote(number)
@@ -396,21 +396,21 @@ class _Simulation:
         startup = 5 if stopping.n_startup_trials is None else stopping.n_startup_trials
         return len(self._complete) < startup or loss <= ranked[max(0, int(len(ranked) * kept) - 1)]
 
-    def _in_time(self, now: float) -> set[int]:
+    def _audited_in_time(self, now: float) -> set[int]:
         """The paused trials of the audit that can finish in time, should the audit begin now."""
-        left = self._limit - self._kept(now) - self._closing - now
+        left = self._limit - self._reserved(now) - self._closing - now
         free = [0.0] * self._costs.slots
-        found = set()
+        in_time = set()
         for number in sorted(self._paused):
-            ends = free[0] + self._seconds_until(number, self._of[number].units)
+            ends = free[0] + self._seconds_until(number, self._trainings[number].units)
             if ends <= left:
                 heapq.heapreplace(free, ends)
-                found.add(number)
-        return found
+                in_time.add(number)
+        return in_time
 
-    def _audit_paused(self) -> float:
+    def _auditing(self) -> float:
         """Seconds until all paused trials of the audit have finished."""
-        rests = [self._seconds_until(number, self._of[number].units) for number in self._paused]
+        rests = [self._seconds_until(number, self._trainings[number].units) for number in self._paused]
         return makespan(rests, self._costs.slots)
 
     @property
@@ -422,29 +422,29 @@ class _Simulation:
     def _trainings_in_time(self) -> float | None:
         """How many whole trainings there is time for; None for a search without a time limit."""
         seconds = self._spec.budget.time
-        return None if seconds is None else self._costs.slots * seconds / self._whole
+        return None if seconds is None else self._costs.slots * seconds / self._mean
 
-    def _confirmed(self, ended: float, *, more: bool) -> ConfirmationSize:
+    def _size_after(self, ended: float, *, more: bool) -> ConfirmationSize:
         """The size of the confirmation after the search; `more`: whether it may use all the time left."""
-        wish = self._fitting(MAX_OVERRUN * self._limit - self._closing * self._times - ended)
+        size = self._largest_fitting(MAX_OVERRUN * self._limit - self._closing * self._times - ended)
         if not self._best(1):
             return ConfirmationSize(0, 0)
-        if wish.top and more and self._spec.confirm.seeds is None:
+        if size.top and more and self._spec.confirm.seeds is None:
             limit = self._limit - self._closing * self._times
-            while ended + self._confirmation(further := replace(wish, seeds=wish.seeds + 1)) <= limit:
-                wish = further
-        return wish
+            while ended + self._confirmation_seconds(further := replace(size, seeds=size.seeds + 1)) <= limit:
+                size = further
+        return size
 
-    def _concluded(self, now: float, by: str, auditing: float) -> SimulatedSearch:
+    def _result(self, now: float, by: str, auditing: float) -> SimulatedSearch:
         ended = now + auditing
-        wish = self._confirmed(ended, more=by == "time")
-        again, confirmation = self._confirmed_seconds(wish), self._confirmation(wish)
+        size = self._size_after(ended, more=by == "time")
+        again, confirmation = self._confirmed_seconds(size), self._confirmation_seconds(size)
         reached = [self._reached[step] for step in sorted(self._reached)]
         trials, audited = (
-            round(count * self._times) for count in (len(self._of), len(self._audited | self._paused))
+            round(count * self._times) for count in (len(self._trainings), len(self._audited | self._paused))
         )
         end = ended + confirmation + self._closing * self._times + self._costs.leaving
-        confirms, seeds = len(again) * wish.seeds, wish.seeds if again else 0
+        confirms, seeds = len(again) * size.seeds, size.seeds if again else 0
         return SimulatedSearch(
             trials, reached, now, by, audited, auditing, confirms, seeds, confirmation, end, (end, end)
         )

@@ -19,15 +19,17 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import bottle
 import optuna
 import optuna_dashboard
 import psutil
 import sqlalchemy
+from optuna.artifacts._protocol import ArtifactStore
 from optuna.artifacts.exceptions import ArtifactNotFound
 from optuna.storages import BaseStorage, RDBStorage
 
@@ -36,11 +38,6 @@ from ...storage.files import RunsArtifactStore
 from ...storage.in_memory import REVIVED
 from ...storage.workspace import Workspace
 from ..errors import SearchError
-
-if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
-
-    from optuna.artifacts._protocol import ArtifactStore
 
 ANY_ADDRESS = ("0.0.0.0", "::")
 READING = ("GET", "HEAD", "OPTIONS")

@@ -6,7 +6,7 @@ from ...objectives.base import ObjectiveError
 from ...objectives.catalog import metric_problem, missing_file, parameter_problems, sharing_problems
 from ...objectives.resolve import check_name
 from ...spaces import SpaceError
-from ..preflight.requirements import missing_strategy, missing_trackers
+from ..preflight.requirements import missing
 from ..trials.document import Document
 
 
@@ -16,9 +16,9 @@ def check(document: Document) -> None:
     Also where its processes cannot divide the training, a file that it names does not exist, or a tracker's
     package is missing.
     """
-    if missing := missing_trackers(document.report_to):
-        raise SpaceError(document.places.issue("report_to", problem) for problem in missing)
-    if document.processes > 1 and (problem := missing_strategy(document.sharing.get("strategy"))):
+    if problems := [problem for name in document.report_to if (problem := missing(name))]:
+        raise SpaceError(document.places.issue("report_to", problem) for problem in problems)
+    if document.processes > 1 and (problem := missing(document.sharing.get("strategy"))):
         raise SpaceError([document.places.issue("provenance.strategy", problem)])
     if isinstance(document.objective, list):
         return
@@ -29,12 +29,12 @@ def check(document: Document) -> None:
     if problem := metric_problem(document.objective, document.metric):
         raise SpaceError([document.places.issue("metric", problem)])
     values = {"seed": document.seed} | document.parameters
-    problems = parameter_problems(document.objective, values)
+    faults = parameter_problems(document.objective, values)
     if document.processes > 1:
         how = document.sharing.get("strategy", "ddp")
-        problems += sharing_problems(document.objective, values, how)
+        faults += sharing_problems(document.objective, values, how)
     for name, value in document.parameters.items():
         if problem := missing_file(document.objective, name, value):
-            problems.append((name, problem))
-    if problems:
-        raise SpaceError(document.issue(name, message) for name, message in problems)
+            faults.append((name, problem))
+    if faults:
+        raise SpaceError(document.issue(name, message) for name, message in faults)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...objectives.catalog import trainer_config, trainers
 from ...storage import StorageError
+from ...storage.files import CHECKPOINT
 from ..errors import UsageError
 from ..trials.document import load_document
 from ..values import NextStep
@@ -32,7 +33,8 @@ def find_model(
             raise UsageError(message, code="unfinished-run")
         return path
     if trial is None and path.is_dir() and (path / CONFIG).is_file():
-        return _checkpoints_of_training(path) if checkpoints else _of_training(path)
+        _check(str(path), load_document(path / CONFIG).objective)
+        return path / CHECKPOINT if checkpoints else _of_training(path)  # it may still be running
     from ..results.study import load_result
 
     try:
@@ -42,45 +44,33 @@ def find_model(
             raise
         what = "not a run of hpsearch train" if path.is_dir() else "no such file or folder"
         raise UsageError(f"{run}: {what}, and not a study: {error}") from error
-    found = _of_trial(study, trial)
-    return found.parent if checkpoints else found
-
-
-def _checkpoints_of_training(folder: Path) -> Path:
-    """The checkpoints of a training, which may still be running."""
-    from ...storage.files import CHECKPOINT
-
-    _check(str(folder), load_document(folder / CONFIG).objective)
-    return folder / CHECKPOINT
+    file = _of_trial(study, trial)
+    return file.parent if checkpoints else file
 
 
 def _of_training(folder: Path) -> Path:
     from ...objectives.generate import model_file
 
-    _check(str(folder), load_document(folder / CONFIG).objective)
     if not (folder / SUMMARY).is_file():
         raise UsageError(
             f"{folder}: this training is not finished; continue it with {folder / CONFIG}, "
             "or use its model at a checkpoint",
             code="unfinished-run",
         )
-    found = model_file(folder)
-    if found is None:
+    if (file := model_file(folder)) is None:
         raise UsageError(f"{folder}: the model of this training is no longer in its folder")
-    return found
+    return file
 
 
 def _of_trial(study: StudyResult, number: int | None) -> Path:
     from ...objectives.generate import model_file
-    from ...storage.files import CHECKPOINT
     from ...storage.studies import trial_of
 
     spec = study.spec
     name = f'the study "{study.name}"'
     _check(name, spec.objective_words)
     number = study.best.number if number is None else trial_of(study.study, number).number
-    found = model_file(study.trial_folder(number) / CHECKPOINT)
-    if found is None:
+    if (file := model_file(study.trial_folder(number) / CHECKPOINT)) is None:
         raise UsageError(
             f"{name}: trial {number} has no checkpoint here "
             f"(the best {spec.execution.keep} keep theirs); to get its model, export and train it",
@@ -90,7 +80,7 @@ def _of_trial(study: StudyResult, number: int | None) -> Path:
                 NextStep("train", {"file": "best.yaml"}, "train it"),
             ],
         )
-    return found
+    return file
 
 
 def _check(name: str, objective: str | list[str]) -> None:

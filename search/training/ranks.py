@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import selectors
-from typing import TYPE_CHECKING
 
 from ...objectives.base import TrialStopped
 from ...objectives.resolve import describe
 from ...spaces.settings import Execution
 from ..backends.resources import this_machine, threads_on
-from ..backends.worker.channel import Message
 from ..backends.worker.process import TICK_SECONDS, TrialLimits, Worker, environment
+from ..trials.document import Document
 from ..trials.reports import Report
 from ..trials.trial import LocalTrial
-
-if TYPE_CHECKING:
-    from ..trials.document import Document
 
 
 class RanksFailedError(Exception):
@@ -58,23 +54,12 @@ def value_of_ranks(document: Document, trial: LocalTrial) -> float:
             while worker.numbers:
                 heard = worker.receive() if selector.select(TICK_SECONDS) else worker.check()
                 for message in heard:
+                    if message["kind"] == "done":
+                        return float(message["value"])
                     if message["kind"] != "report":
-                        return _outcome(message)
-                    _answer(worker, trial, message)
+                        raise RanksFailedError({"traceback": "", **message["failure"]})
+                    ends = trial.deliver(Report(message["step"], message["value"], message["metrics"]))
+                    (worker.stop if ends else worker.let_continue)(message)
     finally:
         worker.end()
     raise TrialStopped
-
-
-def _answer(worker: Worker, trial: LocalTrial, message: Message) -> None:
-    report = Report(message["step"], message["value"], message["metrics"])
-    if trial.deliver(report):
-        worker.stop(message)
-    else:
-        worker.let_continue(message)
-
-
-def _outcome(message: Message) -> float:
-    if message["kind"] == "done":
-        return float(message["value"])
-    raise RanksFailedError({"traceback": "", **message["failure"]})

@@ -16,35 +16,42 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import filelock
 
 from ...objectives.base import ObjectiveError, TrialStopped
 from ...objectives.catalog import export, identifying, training_config
+from ...objectives.guides import EndedRun, RunEnd, advice
 from ...objectives.resolve import describe, reports_again, resolve
 from ...objectives.user.command import flat
 from ...objectives.user.config_file import copies
 from ...objectives.user.script_settings import changed_files
-from ...storage.files import file_name
+from ...storage.files import METRICS, OUTPUT, drop_checkpoint, file_name, write
+from ...storage.provenance import versions
 from ..errors import SearchError, UsageError
+from ..exchange.trackers.training import START_FILE, RunTracking
 from ..formatting import counted
 from ..trials.document import Document, load_document
+from ..trials.failures import failure_of, is_full
+from ..trials.reports import Report, read_reports
+from ..trials.trial import LocalTrial, as_number
+from ..trials.yaml_text import block_of
+from ..values import Value
 from .checks import check
-
-if TYPE_CHECKING:
-    from ...objectives.guides import RunEnd
-    from ..trials.reports import Report
-    from ..trials.trial import LocalTrial
+from .ranks import RanksFailedError, value_of_ranks
 
 CONFIG, SUMMARY, LOCK = "config.yaml", "summary.json", ".lock"
 RUNS = Path("trained")
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Value):
     """The result of a training."""
 
+    computed = ("reproduced",)
     value: float
     metric: str
     at: int  # of the last report, in `unit`
@@ -71,11 +78,6 @@ class Summary:
         """The versions that differ from those of the trial, as `torch 2.13.0 -> 2.14.0`."""
         before = self.source.get("versions") or {}
         return [f"{n} {before[n]} -> {v}" for n, v in self.versions.items() if before.get(n, v) != v]
-
-    def to_json(self) -> dict[str, Any]:
-        """The summary as plain data."""
-        content = asdict(self) | {"folder": str(self.folder), "reproduced": self.reproduced}
-        return content | {"files": list(self.files), "advice": list(self.advice)}
 
 
 def default_folder(document: Document) -> Path:
@@ -113,9 +115,6 @@ def train(
         _prepare(where, document, merge=merge, force=force)
         for notice in _changed_files(document):
             say(notice)
-        from ..exchange.trackers.training import RunTracking
-        from ..trials.trial import LocalTrial  # not before the threads are set: it imports numpy
-
         with RunTracking(document, where, say) as tracked:
 
             def reported(report: Report) -> None:
@@ -134,8 +133,8 @@ def train(
             began = time.monotonic()
             value = _value(document, trial)
             assert trial.last is None or math.isfinite(trial.last.value)
-            left = export(document.objective, trial.checkpoint, where, merge=merge)
-            summary = _conclude(document, trial, value, time.monotonic() - began, left, merge)
+            files = export(document.objective, trial.checkpoint, where, merge=merge)
+            summary = _conclude(document, trial, value, time.monotonic() - began, files, merge)
             tracked.complete(value)
         return summary
 
@@ -152,10 +151,6 @@ def _changed_files(document: Document) -> Iterator[str]:
 
 def _value(document: Document, trial: LocalTrial) -> float:
     """Run the objective, and turn its failures into messages."""
-    from ..trials.failures import failure_of
-    from ..trials.trial import as_number
-    from .ranks import RanksFailedError, value_of_ranks
-
     try:
         if document.processes > 1:
             value = value_of_ranks(document, trial)
@@ -176,9 +171,8 @@ def _value(document: Document, trial: LocalTrial) -> float:
         raise SearchError("\n".join(filter(None, (failure["message"], failure["traceback"])))) from error
     last = trial.last
     if last is not None and not math.isfinite(last.value):
-        raise _divergence(
-            document, trial, f"{document.metric} was {last.value} at {counted(last.step, document.unit)}"
-        )
+        at = counted(last.step, document.unit)
+        raise _divergence(document, trial, f"{document.metric} was {last.value} at {at}")
     if not math.isfinite(value):
         raise _divergence(document, trial, f"the objective returned {value}")
     return value
@@ -187,13 +181,10 @@ def _value(document: Document, trial: LocalTrial) -> float:
 @contextmanager
 def _room() -> Iterator[None]:
     """Turn errors of writing files into messages, above all that of a full disk."""
-    from ..trials.failures import is_full
-
     try:
         yield
     except OSError as error:
-        found = _full(str(error)) if is_full(error) else SearchError(f"the run's files: {error}")
-        raise found from error
+        raise (_full(str(error)) if is_full(error) else SearchError(f"the run's files: {error}")) from error
 
 
 def _full(what: str) -> SearchError:
@@ -210,31 +201,23 @@ def _divergence(document: Document, trial: LocalTrial, what: str) -> SearchError
 
 def _advice(document: Document, trial: LocalTrial, ended: RunEnd) -> tuple[str, ...]:
     """The guides' advice after this run and its earlier attempts."""
-    from ...objectives.guides import EndedRun, advice
-    from ...storage.files import METRICS
-    from ..trials.reports import read_reports
-
-    reports = read_reports(trial.checkpoint.parent / METRICS)
-    seen = EndedRun(
+    run = EndedRun(
         flat(document.parameters),
         ended,
-        reports,
+        read_reports(trial.checkpoint.parent / METRICS),
         metric=document.metric,
         unit=document.unit,
         maximize=document.maximize,
         best=document.best,
         searched=document.searched,
     )
-    return tuple(advice(document.objective, seen))
+    return tuple(advice(document.objective, run))
 
 
 def _conclude(
-    document: Document, trial: LocalTrial, value: float, seconds: float, left: list[Path], merged: bool
+    document: Document, trial: LocalTrial, value: float, seconds: float, files: list[Path], merged: bool
 ) -> Summary:
     """Write the summary, which marks the run as finished."""
-    from ...storage.files import METRICS, write
-    from ...storage.provenance import versions
-
     folder = trial.checkpoint.parent
     metrics = [METRICS] if (folder / METRICS).exists() else []
     summary = Summary(
@@ -249,7 +232,7 @@ def _conclude(
         versions=versions(),
         source={"file": document.file, **document.content()["provenance"]},
         folder=folder,
-        files=(*(str(path.relative_to(folder)) for path in left), *metrics, CONFIG, SUMMARY),
+        files=(*(str(path.relative_to(folder)) for path in files), *metrics, CONFIG, SUMMARY),
         merged=merged,
         expected=document.expected,
         advice=_advice(document, trial, "complete"),
@@ -264,8 +247,6 @@ def _conclude(
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
     """Lock the folder of a run. Raises `UsageError` where it is in use, or not a run's folder."""
-    import filelock
-
     try:
         if folder.exists() and any(folder.iterdir()) and not (folder / LOCK).exists():
             raise UsageError(f"{folder} holds other files; choose another folder", code="folder-taken")
@@ -288,9 +269,6 @@ def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> N
 
     A finished run is continued only to merge its adapter: there is nothing left to train.
     """
-    from ...storage.files import write
-    from ..trials.yaml_text import block_of
-
     if force:
         _clear(folder)
     finished = _finished(folder)
@@ -317,9 +295,6 @@ def _identity(document: Document) -> tuple[object, ...]:
 
 def _clear(folder: Path) -> None:
     """Delete what an earlier run left, and nothing else."""
-    from ...storage.files import METRICS, OUTPUT, drop_checkpoint
-    from ..exchange.trackers.training import START_FILE
-
     finished = _finished(folder) or {"files": []}
     names = {METRICS, OUTPUT, CONFIG, SUMMARY, START_FILE, *finished["files"]}
     drop_checkpoint(folder)
@@ -335,9 +310,7 @@ def _clear(folder: Path) -> None:
 def _finished(folder: Path) -> dict[str, Any] | None:
     """The summary of a finished run; None where there is none."""
     path = folder / SUMMARY
-    if not path.exists():
-        return None
-    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    summary: dict[str, Any] | None = json.loads(path.read_text("utf-8")) if path.exists() else None
     return summary
 
 

@@ -58,12 +58,6 @@ def put_warmup(writer: ConfigWriter, *, share: str) -> None:
             recipe.remarks[share] = "a share of the training, in transformers 5"
 
 
-def drop_unknown_optimizer(writer: ConfigWriter) -> None:
-    """Leave out an optimizer that Hugging Face's Trainer lacks."""
-    if writer.recipe.values.get("optim") == "muon":
-        writer.lose("optim", f"{writer.title} has no optimizer of this name; it trains with AdamW")
-
-
 def drop_unknown_schedule(writer: ConfigWriter) -> None:
     """Leave out a schedule that Hugging Face's Trainer lacks."""
     if writer.recipe.values.get("lr_scheduler_type") == "one_cycle":

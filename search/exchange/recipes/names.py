@@ -57,6 +57,7 @@ DATA = (
 )
 
 KNOWN = frozenset((*TRAINING, *SAME_NAMES, *OF_TRL, *OF_PEFT, *LORA, *DATA))
+FINE_TUNING = frozenset((*TRAINING, *LORA, *DATA, "precision", "alpha_over_r", "max_samples"))
 MAPPINGS = frozenset(  # values that may be mappings; any other mapping is a group of settings
     name
     for name in KNOWN

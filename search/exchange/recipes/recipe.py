@@ -20,20 +20,7 @@ from ....spaces import nested
 from ....spaces.document import written
 from ...errors import UsageError
 from ...trials.yaml_text import one_line
-from .names import (
-    ALIASES,
-    DATA,
-    KNOWN,
-    LORA,
-    MAPPINGS,
-    NEUTRAL,
-    OF_PEFT,
-    OF_TRL,
-    SAME_NAMES,
-    TRAINING,
-    WHOLE_NUMBERS,
-    misfit,
-)
+from . import names
 from .schedules import SCHEDULE_OPTIONS, hf_schedule
 
 LOSS_REASONS = {
@@ -68,7 +55,7 @@ class Recipe:
     def adapts(self) -> bool:
         """Whether it trains adapters instead of the whole model."""
         kind = self.values.get("finetuning_type")
-        return kind == "lora" if kind else any(name in self.values for name in LORA)
+        return kind == "lora" if kind else any(name in self.values for name in names.LORA)
 
     @property
     def steps(self) -> int | None:
@@ -81,7 +68,7 @@ class Recipe:
 
     def lose(self, name: str, value: Any, why: str = "it has no counterpart") -> None:
         """Note what cannot be expressed, unless it has no effect."""
-        if value is not None and not (name in NEUTRAL and NEUTRAL[name] == value):
+        if value is not None and not (name in names.NEUTRAL and names.NEUTRAL[name] == value):
             self.lost[one_line(f"{name} {_brief(value)}")] = why
 
 
@@ -109,7 +96,9 @@ def recipe_of(
     for what, why in beside.unread.items():
         recipe.lost[one_line(what)] = why
     # The trial's own parameters precede its script's other arguments; Hugging Face's names precede others.
-    for path in sorted(everything, key=lambda path: (path not in own, path.rpartition(".")[2] in ALIASES)):
+    for path in sorted(
+        everything, key=lambda path: (path not in own, path.rpartition(".")[2] in names.ALIASES)
+    ):
         value, name = everything[path], _name(path)
         if path in idle:
             continue
@@ -117,15 +106,15 @@ def recipe_of(
             if path in given:
                 recipe.lose(path, value, "a text that ships with hpsearch, not a file of yours")
             continue
-        if value is not None and (wanted := misfit(name, value)) is not None:
+        if value is not None and (wanted := names.misfit(name, value)) is not None:
             recipe.lose(path, value, f"it must be: {wanted}")
         elif name not in paths:
             paths[name] = path
-            recipe.rest[name] = int(value) if name in WHOLE_NUMBERS and value is not None else value
+            recipe.rest[name] = int(value) if name in names.WHOLE_NUMBERS and value is not None else value
         elif recipe.rest[name] != value:
             recipe.lose(path, value, f"{paths[name]} is used instead")
     recipe.asked = tuple(name for name, path in paths.items() if path in given)
-    if not {*recipe.asked} & {*LORA, *TRAINING, *DATA, "precision", "alpha_over_r", "max_samples"}:
+    if names.FINE_TUNING.isdisjoint(recipe.asked):
         raise UsageError(
             f"none of the trial's parameters ({', '.join(given) or 'there are none'}) has a name of "
             "Hugging Face's, such as learning_rate, per_device_train_batch_size or lora_r"
@@ -172,27 +161,27 @@ def _name(path: str) -> str:
     """
     *group, name = path.split(".")[-2:]
     both = "_".join((*group, name))
-    if name not in KNOWN and (both in KNOWN or both in ALIASES):
+    if name not in names.KNOWN and (both in names.KNOWN or both in names.ALIASES):
         name = both
-    return ALIASES.get(name, name)
+    return names.ALIASES.get(name, name)
 
 
 def _flat(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested parameters by dotted names; a mapping that is itself a value stays one."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in parameters.items():
-        inner = isinstance(value, Mapping) and name not in MAPPINGS
-        found |= _flat(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
-    return found
+        inner = isinstance(value, Mapping) and name not in names.MAPPINGS
+        flat |= _flat(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
+    return flat
 
 
 def _fill(recipe: Recipe) -> None:
     values, take = recipe.values, recipe.take
     values["finetuning_type"] = take("finetuning_type")
     ratio = take("alpha_over_r")
-    for name in (*DATA, *LORA):
+    for name in (*names.DATA, *names.LORA):
         value = take(name)
-        if name in recipe.asked or name not in NEUTRAL:
+        if name in recipe.asked or name not in names.NEUTRAL:
             values[name] = value
     if values["validation_file"] is not None:
         values["validation_split"] = None
@@ -202,16 +191,16 @@ def _fill(recipe: Recipe) -> None:
         values["lora_alpha"] = int(alpha)
     _targets(recipe)
     if recipe.ours and values["finetuning_type"] not in (None, "lora"):
-        values |= dict.fromkeys(LORA)  # defaults for adapters that the trial does not train
+        values |= dict.fromkeys(names.LORA)  # defaults for adapters that the trial does not train
     _length(recipe)
     _precision(recipe)
     _optimizer(recipe)
     _schedule(recipe)
-    for name in (*TRAINING, *SAME_NAMES, *OF_TRL, *OF_PEFT):
+    for name in (*names.TRAINING, *names.SAME_NAMES, *names.OF_TRL, *names.OF_PEFT):
         value = take(name)
         if name in values and name in recipe.asked and value not in (None, values[name]):
             recipe.lose(name, value, f"{_brief(values[name])} is used instead")
-        elif name not in values and (name in recipe.asked or name not in NEUTRAL):
+        elif name not in values and (name in recipe.asked or name not in names.NEUTRAL):
             values[name] = value
     if 0 < (values.get("warmup_steps") or 0) < 1:  # a share, as newer transformers write it
         values["warmup_ratio"], values["warmup_steps"] = values["warmup_steps"], None
@@ -231,16 +220,16 @@ def _targets(recipe: Recipe) -> None:
     A text is a pattern for peft and stays one, unless our objective takes it for a name.
     """
     targets = recipe.values["target_modules"]
-    names = [targets] if isinstance(targets, str) else targets
-    if not names:
+    layers = [targets] if isinstance(targets, str) else targets
+    if not layers:
         recipe.values["target_modules"] = None
-    elif ALL_LINEAR in names or (set(names) <= OUR_TARGETS and len(set(names)) == len(OUR_TARGETS)):
+    elif ALL_LINEAR in layers or (set(layers) <= OUR_TARGETS and len(set(layers)) == len(OUR_TARGETS)):
         recipe.values["target_modules"] = ALL_LINEAR
-    elif set(names) <= OUR_TARGETS:
+    elif set(layers) <= OUR_TARGETS:
         recipe.lose("target_modules", targets, "names of hpsearch's own GPT; your model has other names")
         recipe.values["target_modules"] = None
     elif recipe.ours or not isinstance(targets, str):
-        recipe.values["target_modules"] = list(names)
+        recipe.values["target_modules"] = list(layers)
 
 
 def _length(recipe: Recipe) -> None:

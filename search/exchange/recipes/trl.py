@@ -47,7 +47,8 @@ def fill(writer: ConfigWriter, output_dir: str) -> None:
     if recipe.values.get("bf16") == "auto":
         writer.take("bf16")  # TRL does so by default
     keys.put_warmup(writer, share="warmup_steps")
-    keys.drop_unknown_optimizer(writer)
+    if recipe.values.get("optim") == "muon":
+        writer.lose("optim", "TRL has no optimizer of this name; it trains with AdamW")
     keys.drop_unknown_schedule(writer)
     writer.carry(("gradient_checkpointing", *keys.TRAINER_KEYS, *OF_TRL))
     why = "only a script can use it, with the callback EarlyStoppingCallback"

@@ -129,8 +129,8 @@ class Origins:
         elif isinstance(target, ast.Attribute):
             self._bound[self._attribute(target, scope)].append(_Bound(value, scope))
         elif isinstance(target, ast.Tuple | ast.List):
-            for place, each in enumerate(target.elts):
-                part = ast.Subscript(value, ast.Constant(place), ast.Load())
+            for index, each in enumerate(target.elts):
+                part = ast.Subscript(value, ast.Constant(index), ast.Load())
                 self._assign(each, ast.copy_location(part, value), scope)
 
     def _give(self, scope: Scope, call: ast.Call) -> None:
@@ -191,13 +191,13 @@ class Origins:
         tuples = [node.value]
         if isinstance(node.value, ast.Call):
             tuples = [each for one in self.defined(node.value) for each in self._returns.get(one, ())]
-        place = constant(node.slice)
+        index = constant(node.slice)
         return [
-            each.elts[place]
+            each.elts[index]
             for each in tuples
             if isinstance(each, ast.Tuple)
-            and isinstance(place, int)
-            and -len(each.elts) <= place < len(each.elts)
+            and isinstance(index, int)
+            and -len(each.elts) <= index < len(each.elts)
         ]
 
     def _of(self, node: ast.expr | None, scope: Scope, seen: set[int]) -> Iterator[Origin]:

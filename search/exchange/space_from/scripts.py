@@ -130,7 +130,8 @@ class _Reader(Literals):
 
     def options(self) -> Iterator[Setting]:
         """All options, in the order of the source."""
-        of_typer = [each for each in self.commands if not decorated(each, "option", "argument")]  # of click
+        of_click = ("option", "argument")  # decorate click's commands; Typer reads the parameters
+        of_typer = [each for each in self.commands if not decorated(each, *of_click)]
         kinds = (ast.Call, ast.ClassDef, ast.FunctionDef)
         nodes = [node for node in ast.walk(self.tree) if isinstance(node, kinds)]
         for node in sorted(nodes, key=lambda node: (node.lineno, node.col_offset)):

@@ -54,7 +54,10 @@ class MLflow(Tracker):
         with filelock.FileLock(self.root / f".{DATABASE}.lock"):  # other processes may start at the same time
             self._make_file()
             self._client = MlflowClient(tracking_uri=_uri(self.root / DATABASE))
-            self._experiment = self._group_experiment()
+            if (experiment := self._client.get_experiment_by_name(group)) is not None:
+                self._experiment = str(experiment.experiment_id)
+            else:
+                self._experiment = self._client.create_experiment(group, str(root / "mlruns"))
         self._runs = dict(self._stored())
 
     def _make_file(self) -> None:
@@ -67,13 +70,6 @@ class MLflow(Tracker):
         MlflowClient(tracking_uri=_uri(beside / DATABASE)).search_experiments(max_results=1)
         (beside / DATABASE).replace(self.root / DATABASE)
         beside.rmdir()
-
-    def _group_experiment(self) -> str:
-        """The experiment of the group."""
-        found = self._client.get_experiment_by_name(self.group)
-        if found is not None:
-            return str(found.experiment_id)
-        return str(self._client.create_experiment(self.group, str(self.root / "mlruns")))
 
     @property
     def view(self) -> str:

@@ -18,7 +18,7 @@ from ...engine.watcher import SearchView, Watcher
 from ...trials.configuration import config_of, has_config
 from ...trials.reports import Report, read_reports
 from .base import TrackedRun
-from .mirror import TrackerThread
+from .thread import TrackerThread
 
 SHOWN_ATTRS = ("reason", "error", "retries", "baseline", CONFIRMS, CONFIRMS_SEED, AUDITED)  # of a trial
 
@@ -46,7 +46,7 @@ class StudyTracking:
 
     def tick(self, search: SearchView) -> None:
         self._show(search.trials)
-        self._mirror.report()
+        self._thread.report()
         self._inner.tick(search)
 
     def say(self, message: str) -> None:
@@ -55,10 +55,10 @@ class StudyTracking:
     def close(self, trials: Sequence[FrozenTrial]) -> None:
         """Show the trials at the end, and wait until all is written."""
         self._show(trials)
-        self._mirror.close()
+        self._thread.close()
 
     @cached_property
-    def _mirror(self) -> TrackerThread:
+    def _thread(self) -> TrackerThread:
         """Created when there is something to show: a search that fails to start needs no thread."""
         return TrackerThread(self._spec.report_to, self._runs.parent, self._group, self._inner.say)
 
@@ -68,7 +68,7 @@ class StudyTracking:
                 continue
             self._seen[trial.number] = trial
             if trial.datetime_start is not None and trial.params:
-                self._mirror.show(str(trial.number), partial(self._run, trial))
+                self._thread.show(str(trial.number), partial(self._run, trial))
 
     def _run(self, trial: FrozenTrial) -> TrackedRun:
         assert trial.datetime_start is not None

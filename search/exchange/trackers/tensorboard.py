@@ -89,16 +89,16 @@ def events(file: Path) -> Iterator[Any]:
 
     A record is its length, a checksum of that, the event, and a checksum of it.
     """
-    content, place = file.read_bytes(), 0
-    while place + 12 <= len(content):
-        (length,) = struct.unpack_from("<Q", content, place)
-        if place + length + 16 > len(content):
+    content, offset = file.read_bytes(), 0
+    while offset + 12 <= len(content):
+        (length,) = struct.unpack_from("<Q", content, offset)
+        if offset + length + 16 > len(content):
             return
         try:
-            yield Event.FromString(content[place + 12 : place + 12 + length])
+            yield Event.FromString(content[offset + 12 : offset + 12 + length])
         except DecodeError:
             return
-        place += length + 16
+        offset += length + 16
 
 
 def _writer(folder: Path) -> EventsWriter:

@@ -13,7 +13,7 @@ from ....storage.files import METRICS, write
 from ...trials.document import Document
 from ...trials.reports import read_reports
 from .base import TrackedRun
-from .mirror import TrackerThread
+from .thread import TrackerThread
 
 START_FILE = ".tracked"  # in a run's folder: when it started, which identifies it when it resumes
 TRAININGS_GROUP = "trained"
@@ -30,11 +30,11 @@ class RunTracking:
         self._folder = folder
         self._state, self._reason = "running", ""
         self._value: float | None = None
-        self._mirror: TrackerThread | None = None
+        self._thread: TrackerThread | None = None
         self._began = datetime.now(UTC)
         if document.report_to:
             self._began = _began(folder / START_FILE)
-            self._mirror = TrackerThread(document.report_to, folder.absolute().parent, TRAININGS_GROUP, say)
+            self._thread = TrackerThread(document.report_to, folder.absolute().parent, TRAININGS_GROUP, say)
 
     def __enter__(self) -> Self:
         self.show()
@@ -48,8 +48,8 @@ class RunTracking:
         elif error is not None:
             self._state = "waiting"
         self.show()
-        if self._mirror is not None:
-            self._mirror.close()
+        if self._thread is not None:
+            self._thread.close()
 
     def complete(self, value: float) -> None:
         """The training finished with this value."""
@@ -57,10 +57,10 @@ class RunTracking:
 
     def show(self) -> None:
         """Show the training as it stands, and report news of trackers."""
-        if self._mirror is None:
+        if self._thread is None:
             return
-        self._mirror.show(self._folder.name, self._run)
-        self._mirror.report()
+        self._thread.show(self._folder.name, self._run)
+        self._thread.report()
 
     def _run(self) -> TrackedRun:
         document = self._document

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import zlib
 from pathlib import Path
-from typing import Any
 
 from ....storage.files import write
 from .base import TrackedRun, Tracker, near
@@ -61,7 +60,16 @@ class WandB(Tracker):
             tags=[run.state, *(tag for tag in ("baseline", "confirms", "audited") if tag in run.about)],
             config={**run.parameters, "hpsearch": dict(run.about)},
             reinit="create_new",
-            settings=_settings(),
+            settings=wandb.Settings(  # nothing of this process: no output, code, hardware or commit
+                console="off",
+                silent=True,
+                disable_code=True,
+                disable_git=True,
+                x_disable_machine_info=True,
+                x_disable_meta=True,
+                x_disable_stats=True,
+                x_save_requirements=False,
+            ),
         )
         for report in run.reports:
             written.log(run.values(report), step=report.step)
@@ -71,20 +79,6 @@ class WandB(Tracker):
         folder = Path(written.dir).parent
         written.finish(exit_code=1 if run.state == "fail" else 0)
         write(folder / END_FILE, run.mark)
-
-
-def _settings() -> Any:
-    """Nothing of this process but what it is given: no output, code, hardware or commit."""
-    return wandb.Settings(
-        console="off",
-        silent=True,
-        disable_code=True,
-        disable_git=True,
-        x_disable_machine_info=True,
-        x_disable_meta=True,
-        x_disable_stats=True,
-        x_save_requirements=False,
-    )
 
 
 def _id(text: str) -> str:

@@ -76,9 +76,7 @@ def test_what_is_missing_is_told_with_what_installs_it(cli: Cli, monkeypatch: py
 def test_a_strategy_of_an_extra_is_told_before_anything_runs(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(
-        requirements.STRATEGY_PACKAGES, "deepspeed", Requirements(("no_such_package",), "deepspeed")
-    )
+    monkeypatch.setitem(requirements.PACKAGES, "deepspeed", Requirements(("no_such_package",), "deepspeed"))
     execution = {"processes_per_trial": 2, "strategy": "deepspeed"}
     space = {"version": 1, "name": "s", "objective": "lora", "metric": "val_loss", "execution": execution}
     space |= {"parameters": {"learning_rate": [1e-3, 1e-2], "max_steps": 9}, "budget": {"trials": 1}}

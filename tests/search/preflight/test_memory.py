@@ -100,7 +100,7 @@ def test_a_space_far_below_its_limit_is_not_measured(models: Spec, monkeypatch: 
     memory = MemoryModel(models, room(1e6))
     said: list[str] = []
     assert memory.measure(1, said.append) is None and not said
-    assert (memory.line, memory.told(), memory.to_json()) == (None, None, None)
+    assert (memory.line, memory.exclusion(), memory.to_json()) == (None, None, None)
     memory.check(begins=True)
     assert memory.problem(models.space.corners()[-1]) is None
 
@@ -109,7 +109,7 @@ def test_a_configuration_that_does_not_fit_is_reported_and_refused(models: Spec)
     assert re.fullmatch(
         r"\d\d% of the space does not fit and is left out: it takes up to \S+ [MG]iB of memory; "
         "a trial may take so much",
-        MemoryModel(models, room(370), MEASURED).told() or "",
+        MemoryModel(models, room(370), MEASURED).exclusion() or "",
     )
     with pytest.raises(
         UsageError, match="no configuration of the space fits: the smallest may come to take 31"

@@ -15,7 +15,7 @@ from hpsearch.search.backends.resources import WorkerShare
 from hpsearch.search.engine.costs import Cost
 from hpsearch.search.engine.deadline import MAX_OVERRUN
 from hpsearch.search.preflight.dry_run import DryRun
-from hpsearch.search.preflight.forecast import assumed, forecast_search
+from hpsearch.search.preflight.forecast import assumption, forecast_search
 from hpsearch.search.preflight.measure import Measured, Probe
 from hpsearch.search.preflight.simulated import SearchCosts, TrainingCost
 from hpsearch.search.preflight.simulation import MOST_RUNS, MOST_TRIALS, _Simulation, simulate
@@ -149,7 +149,7 @@ def test_samples_end_a_search() -> None:
 
 
 def test_assumptions_are_stated(make_spec: Any) -> None:
-    said = [assumed(spec(early_stopping={"method": name})) for name in ("none", "median", "wilcoxon")]
+    said = [assumption(spec(early_stopping={"method": name})) for name in ("none", "median", "wilcoxon")]
     assert said[0] == "every trial runs to its end"
     assert said[1].startswith("half of the trials stop")
     assert said[2].startswith("which trials wilcoxon stops cannot be predicted")

@@ -27,6 +27,7 @@ from hpsearch.search.preflight.requirements import check_extras
 from hpsearch.search.sampling.hyperopt import HyperoptSampler, _Label
 from hpsearch.spaces import SpaceError
 from hpsearch.spaces.samplers import SAMPLERS
+from hpsearch.spaces.settings import STRATEGIES, TRACKERS
 
 SPACE: dict[str, BaseDistribution] = {
     "x": FloatDistribution(-1, 1),
@@ -237,12 +238,11 @@ def test_parallel_workers_search_with_it(bench: Any) -> None:
 def test_a_missing_package_is_refused_with_the_name_of_the_extra(
     make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        requirements, "SAMPLER_PACKAGES", {"hyperopt-tpe": Requirements(("no_such_package",), "hyperopt")}
-    )
+    missing = Requirements(("no_such_package",), "hyperopt")
+    monkeypatch.setitem(requirements.PACKAGES, "hyperopt-tpe", missing)
     spec = make_spec(search={"sampler": "hyperopt-tpe"})
     told = r"search.sampler: .* needs no_such_package, not installed here: pip install 'hpsearch\[hyperopt\]'"
     with pytest.raises(SpaceError, match=told):
         run(spec, objective=lambda trial: 1.0)
     check_extras(make_spec())
-    assert requirements.SAMPLER_PACKAGES.keys() <= SAMPLERS.keys()
+    assert requirements.PACKAGES.keys() <= {*SAMPLERS, *TRACKERS, *STRATEGIES}

@@ -21,8 +21,8 @@ from optuna.trial import FrozenTrial
 from hpsearch.objectives.catalog import Requirements
 from hpsearch.search.cli import main
 from hpsearch.search.exchange.trackers.base import TrackedRun
-from hpsearch.search.exchange.trackers.mirror import TrackerThread, make
 from hpsearch.search.exchange.trackers.tensorboard import events
+from hpsearch.search.exchange.trackers.thread import TrackerThread, make
 from hpsearch.search.preflight import requirements
 from hpsearch.search.preflight.requirements import check_extras
 from hpsearch.search.trials.reports import Report
@@ -78,9 +78,9 @@ def test_a_run_is_there_once_whichever_process_wrote_it(name: str, tmp_path: Pat
 @pytest.mark.slow
 def test_two_processes_may_make_the_file_of_mlflow_at_once_and_one_may_be_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib, mlflow, hpsearch.search.exchange.trackers.mirror as mirror\n"
+        "import sys, pathlib, mlflow, hpsearch.search.exchange.trackers.thread as thread\n"
         "print(flush=True); sys.stdin.readline()\n"
-        "mirror.make('mlflow', pathlib.Path(sys.argv[1]), 'study-1')\n"
+        "thread.make('mlflow', pathlib.Path(sys.argv[1]), 'study-1')\n"
     )
     command = [sys.executable, "-P", "-W", "ignore", "-c", code, str(tmp_path)]
 
@@ -165,11 +165,11 @@ def test_a_failing_tracker_is_reported_once_and_dropped(tmp_path: Path, read: An
     (tmp_path / "mlflow.db").write_text("no database")
     (tmp_path / "tensorboard").write_text("no folder")
     said: list[str] = []
-    mirror = TrackerThread(["tensorboard", "mlflow"], tmp_path, "study-1", said.append)
+    trackers = TrackerThread(["tensorboard", "mlflow"], tmp_path, "study-1", said.append)
     for step in range(1, 4):
-        mirror.show("3", partial(run, step))
-        mirror.report()
-    mirror.close()
+        trackers.show("3", partial(run, step))
+        trackers.report()
+    trackers.close()
     failed = sorted(line for line in said if line.startswith("report_to: "))
     assert len(failed) == 2 and all("failed and is dropped" in line for line in failed)
     assert "mlflow" in failed[0] and "tensorboard" in failed[1]
@@ -186,13 +186,13 @@ def test_the_caller_waits_for_no_tracker(tmp_path: Path, read: Any) -> None:
         assert go_on.wait(60)
         return run(1)
 
-    mirror = TrackerThread(["tensorboard"], tmp_path, "study-1", said.append)
-    mirror.show("3", slowly)
+    trackers = TrackerThread(["tensorboard"], tmp_path, "study-1", said.append)
+    trackers.show("3", slowly)
     assert busy.wait(60)
     for step in range(2, 30):
-        mirror.show("3", partial(run, step))
+        trackers.show("3", partial(run, step))
     go_on.set()
-    mirror.close()
+    trackers.close()
     [seen] = read("tensorboard", tmp_path).values()
     assert [step for step, _ in seen.curve] == [*range(1, 30)]
     assert said[-1].startswith("to see it: tensorboard --logdir ")
@@ -280,8 +280,8 @@ def test_nothing_of_them_is_loaded_unless_asked(tmp_path: Path) -> None:
 def test_a_missing_package_is_reported_with_its_installation(
     make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert requirements.TRACKER_PACKAGES.keys() == set(TRACKERS)
-    monkeypatch.setitem(requirements.TRACKER_PACKAGES, "mlflow", Requirements(("no_such_package",), "mlflow"))
+    assert requirements.PACKAGES.keys() >= set(TRACKERS)
+    monkeypatch.setitem(requirements.PACKAGES, "mlflow", Requirements(("no_such_package",), "mlflow"))
     with pytest.raises(SpaceError, match=r"report_to: .*no_such_package.*'hpsearch\[mlflow\]'"):
         check_extras(make_spec(report_to=["mlflow"]))
 

@@ -97,8 +97,7 @@ class TrackerThread:
             except Exception as error:
                 self._drop(name, error)
         while (look := self._next()) is not None:
-            began = time.monotonic()
-            run: TrackedRun | None = None
+            began, run = time.monotonic(), None
             for name, tracker in list(trackers.items()):
                 try:
                     run = run or look()
