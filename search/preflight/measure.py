@@ -22,13 +22,14 @@ import numpy as np
 from ...spaces import Constant, Spec, nested
 from ...spaces.stopping import LENGTHS, is_length
 from ...storage.files import has_checkpoint, scratch_folder
-from ..backends.base import setup_of
+from ..backends.base import as_message, setup_of
 from ..backends.local import devices_of
 from ..backends.packing import check_pack, pack_size
 from ..backends.resources import WorkerShare, share, this_machine, visible_gpus
 from ..backends.worker.channel import Message
 from ..backends.worker.process import TrialLimits, Worker, environment
 from ..engine.costs import Attempt, Cost
+from ..engine.running import Assignment
 from ..errors import SearchError
 from ..sampling.unit_cube import UnitCube
 from ..trials.seeds import derived_seed
@@ -284,15 +285,9 @@ class _Bench:
         number = len(self._probes)
         self._probes.append(Probe(config, None, 0.0, None))
         self._running[number] = _RunningProbe(time.monotonic(), first)
-        self._workers[slot].give(
-            {
-                "number": number,
-                "params": nested(self._spec.space.passed(config)),
-                "seed": derived_seed(self._spec.search.seed, "plan", number),
-                "folder": str(self._folder / str(number)),
-                "reported": 0,
-            }
-        )
+        params, folder = nested(self._spec.space.passed(config)), self._folder / str(number)
+        seed = derived_seed(self._spec.search.seed, "plan", number)
+        self._workers[slot].give(as_message(Assignment(number, params, seed, folder, reported=0)))
         return True
 
     def _enough(self) -> bool:
@@ -337,13 +332,10 @@ class _Bench:
 
     def _is_measured(self, running: _RunningProbe) -> bool:
         """Whether a trial has shown what it costs."""
-        if self.units is None:
+        if self.units is None or running.attempt.report_count < 2:
             return False
-        now = time.monotonic()
-        last = running.attempt.reports[-1][1]
-        return running.attempt.report_count >= 2 and (
-            last >= TRIAL_SECONDS or now > (self._began + self._until) / 2
-        )
+        late = time.monotonic() > (self._began + self._until) / 2
+        return late or running.attempt.reports[-1][1] >= TRIAL_SECONDS
 
     def _conclude(self, number: int, running: _RunningProbe, silent_seconds: float = 0.0) -> None:
         """Store what a configuration cost; `silent_seconds`: since its last report when the time was over."""

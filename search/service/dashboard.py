@@ -66,12 +66,11 @@ def serve(
         storage = open_storage(workspace.url)
         ending.callback(storage.engine.dispose)
         server = ending.enter_context(_listen(host, port))
-        server.set_app(
-            application(storage, runs=workspace.runs, host=host, port=server.server_port, write=write)
-        )
+        port = server.server_port  # the free one where it was 0
+        server.set_app(application(storage, runs=workspace.runs, host=host, port=port, write=write))
         shown = "localhost" if host in ANY_ADDRESS else _in_url(host)
         rights = "changes allowed" if write else "read-only; --write allows changes"
-        announce(f"optuna-dashboard at http://{shown}:{server.server_port} ({rights}; Ctrl-C ends it)")
+        announce(f"optuna-dashboard at http://{shown}:{port} ({rights}; Ctrl-C ends it)")
         if not (host in ("localhost", "::1") or host.startswith("127.")):
             rights = "read and change" if write else "read"
             announce(f"warning: there is no password: whoever reaches {host} can {rights} the studies")

@@ -7,12 +7,12 @@ from typing import Any
 from ...trials.yaml_text import text_of
 from . import keys
 from .config_writer import ConfigWriter
-from .names import OF_ALL, OF_TRL_AND_AXOLOTL
+from .names import OF_ALL, OF_TRL_AND_AXOLOTL, OPTIMIZER
 from .recipe import ALL_LINEAR, EVERY_ANSWER
 
 NAMES = (  # in the order of the file
     *("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "num_train_epochs"),
-    *("learning_rate", "optim", *keys.OPTIMIZER_KEYS, "max_grad_norm", "neftune_noise_alpha"),
+    *("learning_rate", "optim", *OPTIMIZER, "max_grad_norm", "neftune_noise_alpha"),
     *("lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio", "bf16", "fp16", "tf32"),
     *("gradient_checkpointing", "torch_compile", "max_length", "packing", "seed"),
     *("per_device_eval_batch_size", "eval_steps", "save_total_limit", *OF_ALL, *OF_TRL_AND_AXOLOTL),

@@ -6,17 +6,9 @@ import math
 from pathlib import PurePath
 
 from .config_writer import ConfigWriter
-from .names import SAME_NAMES
+from .names import OF_TRAINER, SAME_NAMES
 
-OPTIMIZER_KEYS = ("optim_args", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
-TRAINER_KEYS = (  # with the same name in transformers.TrainingArguments and in a recipe
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "num_train_epochs"),
-    *("learning_rate", "optim", *OPTIMIZER_KEYS),
-    *("max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha", "lr_scheduler_type"),
-    *("lr_scheduler_kwargs", "warmup_steps", "fp16", "bf16", "tf32", "torch_compile", "full_determinism"),
-    *("seed", "per_device_eval_batch_size", "eval_strategy", "eval_steps", "save_total_limit"),
-    *SAME_NAMES,
-)
+TRAINER_KEYS = (*OF_TRAINER, *SAME_NAMES)  # with the same name in transformers.TrainingArguments
 
 
 def put_model(writer: ConfigWriter, key: str, revision: str) -> None:
@@ -68,13 +60,11 @@ def drop_unknown_schedule(writer: ConfigWriter) -> None:
 def keep_best(writer: ConfigWriter, asked: bool = False) -> None:
     """Write what keeping the best model needs: checkpoints at each validation."""
     best = writer.take("load_best_model_at_end")
-    if not best and not asked:
-        if best is not None:
-            writer.put("load_best_model_at_end", False)
+    if best is None and not asked:
         return
-    writer.put("load_best_model_at_end", True)
-    if writer.values.keys() & {"save_steps", "save_strategy"}:  # the trial itself says when
-        return
+    writer.put("load_best_model_at_end", bool(best or asked))
+    if not (best or asked) or writer.values.keys() & {"save_steps", "save_strategy"}:
+        return  # the trial itself says when to save
     if (steps := writer.values.get("eval_steps")) is not None:
         if writer.title != "Axolotl":
             writer.put("save_strategy", "steps")

@@ -8,14 +8,17 @@ LORA = (
     *("lora_r", "lora_alpha", "lora_dropout", "target_modules", "use_rslora", "use_dora"),
     *("loraplus_lr_ratio", "load_in_4bit", "load_in_8bit"),
 )
+OPTIMIZER = ("optim_args", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon")
+OF_TRAINER = (  # of TrainingArguments, in the order of a file
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "num_train_epochs"),
+    *("learning_rate", "optim", *OPTIMIZER),
+    *("max_grad_norm", "label_smoothing_factor", "neftune_noise_alpha", "lr_scheduler_type"),
+    *("lr_scheduler_kwargs", "warmup_steps", "fp16", "bf16", "tf32", "torch_compile", "full_determinism"),
+    *("seed", "per_device_eval_batch_size", "eval_strategy", "eval_steps", "save_total_limit"),
+)
 TRAINING = (
-    *("learning_rate", "per_device_train_batch_size", "per_device_eval_batch_size"),
-    *("gradient_accumulation_steps", "max_steps", "num_train_epochs", "warmup_steps", "warmup_ratio"),
-    *("lr_scheduler_type", "lr_scheduler_kwargs", "optim", "optim_args", "weight_decay"),
-    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm", "label_smoothing_factor"),
-    *("neftune_noise_alpha", "max_length", "packing", "bf16", "fp16", "tf32"),
-    *("gradient_checkpointing", "torch_compile", "full_determinism", "seed", "eval_steps", "eval_strategy"),
-    *("early_stopping_patience", "load_best_model_at_end", "save_total_limit"),
+    *(*OF_TRAINER, "warmup_ratio", "max_length", "packing", "gradient_checkpointing"),
+    *("early_stopping_patience", "load_best_model_at_end"),
 )
 # Of TrainingArguments, the names that all frameworks share, and those that only Axolotl lacks.
 OF_ALL = (

@@ -86,7 +86,7 @@ class _Entry:
         self.searched, self.why = False, ""
         self.to_fill = setting.value is None
         value = TO_FILL if self.to_fill else setting.value
-        odd = value is None or (isinstance(value, str) and FOREIGN_FORM.search(value))
+        odd = isinstance(value, str) and FOREIGN_FORM.search(value)
         self.text = text_of({"value": value} if odd else value)
 
     @property

@@ -191,14 +191,9 @@ class Origins:
         tuples = [node.value]
         if isinstance(node.value, ast.Call):
             tuples = [each for one in self.defined(node.value) for each in self._returns.get(one, ())]
-        index = constant(node.slice)
-        return [
-            each.elts[index]
-            for each in tuples
-            if isinstance(each, ast.Tuple)
-            and isinstance(index, int)
-            and -len(each.elts) <= index < len(each.elts)
-        ]
+        if not isinstance(index := constant(node.slice), int):
+            return []
+        return [part for each in tuples if isinstance(each, ast.Tuple) for part in each.elts[index:][:1]]
 
     def _of(self, node: ast.expr | None, scope: Scope, seen: set[int]) -> Iterator[Origin]:
         if node is None or id(node) in seen or len(seen) > MOST_EXPRESSIONS:

@@ -72,10 +72,8 @@ class StudyTracking:
 
     def _run(self, trial: FrozenTrial) -> TrackedRun:
         assert trial.datetime_start is not None
-        metrics = {
-            r.step: r.metrics
-            for r in read_reports(trial_folder(self._runs, self._folder, trial.number) / METRICS)
-        }
+        file = trial_folder(self._runs, self._folder, trial.number) / METRICS
+        metrics = {report.step: report.metrics for report in read_reports(file)}
         known = sorted(trial.intermediate_values.items())
         about = {name: trial.user_attrs[name] for name in SHOWN_ATTRS if name in trial.user_attrs}
         return TrackedRun(

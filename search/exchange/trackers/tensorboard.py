@@ -67,11 +67,8 @@ class TensorBoard(Tracker):
         folder = ended.parent / HPARAMS_FOLDER
         shutil.rmtree(folder, ignore_errors=True)
         final = {} if run.value is None else {f"final/{run.metric}": run.value}
-        row = {
-            **run.flat,
-            **{f"run/{name}": str(value) for name, value in run.about.items()},
-            "run/state": run.state,
-        }
+        about = {**run.about, "state": run.state}
+        row = run.flat | {f"run/{name}": str(value) for name, value in about.items()}
         writer = _writer(folder)
         for part in summary.hparams(row, final):
             writer.write_event(Event(wall_time=time.time(), summary=part))
