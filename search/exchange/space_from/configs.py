@@ -71,8 +71,6 @@ def _settings(data: dict[str, Any], path: str, *, plain: bool = True) -> Iterato
         parameter = name if is_plain else ""
         if isinstance(value, dict):
             yield from _settings(value, name, plain=is_plain)
-        elif isinstance(value, str) or (isinstance(value, list) and _has_numbers(value)):
-            yield Setting(name, parameter, value)
-        elif is_number(value):
-            # Its name decides whether it is whole: people write `dropout: 0` too.
-            yield Setting(name, parameter, value, number=True)
+        elif isinstance(value, str) or _has_numbers(value):
+            # Its name decides whether a number is whole: people write `dropout: 0` too.
+            yield Setting(name, parameter, value, number=is_number(value))
