@@ -54,8 +54,8 @@ def test_the_pages_run_as_printed(tmp_path: Path) -> None:
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )  # fmt: skip
             assert result.returncode == 0, f"$ {command}\n{result.stdout}"
-            masked = [MEASURED.sub("#", text) for text in (wanted, result.stdout)]
-            matches = doctest.OutputChecker().check_output(*masked, FLAGS)
+            masked, printed = (MEASURED.sub("#", text) for text in (wanted, result.stdout))
+            matches = doctest.OutputChecker().check_output(masked, printed, FLAGS)
             assert matches, f"$ {command}\nwanted:\n{wanted}\nprinted:\n{result.stdout}"
             ran += 1
     assert ran >= 10
