@@ -7,7 +7,6 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -131,17 +130,18 @@ class Range(Conditional):
     def _miss(self) -> Problems:
         """Where step or factor does not reach max: the nearest max that it does reach."""
         last = self.count
-        if last is None or self.at(last - 1) == self.max:
+        if last is None:
             return
         word = f"step {self.step}" if self.step is not None else f"factor {self.factor}"
-        ends = [self.at(last)] if last == 1 else [self.at(last - 1), self.at(last)]
-        yield (
-            "max",
-            (
-                f"max {self.max} is not reached from {self.min} by {word}; "
-                f"the nearest is {' or '.join(map(brief, ends))}"
-            ),
-        )
+        ends = self.at(last - 1), self.at(last)
+        is_exact = self.step is None or (_exact(self.max) - _exact(self.min)) % _exact(self.step) == 0
+        if self.max in ends and not is_exact:
+            message = "only because floats are rounded; write step with fewer digits"
+            yield "max", f"max {self.max} is reached from {self.min} by {word} {message}"
+        elif self.max != ends[0]:
+            nearest = " or ".join(brief(end) for end in ends if self.min < end < math.inf)
+            nearest = nearest or "too large for a number"
+            yield "max", f"max {self.max} is not reached from {self.min} by {word}; the nearest is {nearest}"
 
     @property
     def is_mixed(self) -> bool:
@@ -160,7 +160,7 @@ class Range(Conditional):
             ratio = (math.log(self.max) - math.log(self.min)) / math.log(self.factor)
             return math.floor(ratio + 1e-6) + 1
         if self.step is not None:
-            return (_exact(self.max) - _exact(self.min)) // _exact(self.step) + 1
+            return int((_exact(self.max) - _exact(self.min)) // _exact(self.step)) + 1
         return int(self.max - self.min) + 1 if self.is_int else None
 
     def at(self, index: int) -> int | float:
@@ -170,7 +170,7 @@ class Range(Conditional):
             return int(exact) if self.is_int else float(exact)
         if self.is_int:
             return int(self.min * self.factor**index)
-        value = float(Decimal(str(self.min)) * Decimal(str(self.factor)) ** index)
+        value = float(_exact(self.min) * _exact(self.factor) ** index)
         return self.max if math.isclose(value, self.max, rel_tol=1e-6) else value
 
     def values(self) -> list[int | float] | None:
@@ -249,9 +249,9 @@ def prior_problems(accept: Callable[[Any], Any], prior: Prior | None) -> Problem
         yield "prior.at", str(error)
 
 
-def _exact(number: float) -> Fraction:
-    """The decimal number as written, not the binary fraction that stores it."""
-    return Fraction(str(number))
+def _exact(number: float) -> Decimal:
+    """The decimal number as written, not the binary fraction that stores it. Optuna computes with it, too."""
+    return Decimal(str(number))
 
 
 def brief(value: Any) -> str:

@@ -34,6 +34,7 @@ from ...spaces import Spec
 from ..trials.selection import best_of, confirming_values
 
 LEVEL = 0.95  # of every interval
+ROUNDING = 1e-13  # of the largest value: means that differ by less are equal, but for how floats are rounded
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,9 @@ def confirmed(
     scale = _scale(table)
     table /= scale
     means = dict(zip(numbers, _means(table).tolist(), strict=True))
-    winner = min(numbers, key=lambda n: (means[n], n != baseline, sign * searched[n]))
+    best = min(means.values())
+    equal = [number for number in numbers if means[number] - best <= ROUNDING]
+    winner = min(equal, key=lambda n: (n != baseline, sign * searched[n]))
     mean_error, difference_error = _errors(table)
     picked_from = [row for row, number in enumerate(numbers) if number != baseline]
     expected = _without_luck(table, picked_from) if winner != baseline else means[winner]
@@ -104,7 +107,7 @@ def confirmed(
     if baseline is not None and baseline in means and baseline != winner:
         gain = Interval.around((means[baseline] - expected) * scale, difference_error.half() * scale)
     others = [number for number in numbers if number not in (winner, baseline)]
-    as_good = difference_error.half(of=max(1, math.comb(len(others) + 1, 2)))
+    as_good = max(ROUNDING, difference_error.half(of=max(1, math.comb(len(others) + 1, 2))))
     ties = [number for number in others if means[number] - means[winner] <= as_good]
     optimism = expected * scale - sign * searched[winner]
     seedless = bool((table == table[:, :1]).all())

@@ -202,6 +202,8 @@ STEPS = st.none() | st.floats(5e-324, 1e308) | st.integers(1, 2**53)
 )
 @example(least=-1.7e308, most=1.7e308, kind="", by=None, count=1)
 @example(least=0.0, most=1.0, kind="step", by=1e-300, count=1)
+@example(least=0.0, most=1.0, kind="step", by=4.900000000000002e16, count=2)
+@example(least=0.0, most=1.0, kind="step", by=4.900000000000006e16, count=2)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_valid_range_is_a_valid_distribution_of_optuna(
     make_spec: Any, least: float, most: float, kind: str, by: float | None, count: int
