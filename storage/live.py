@@ -31,7 +31,6 @@ from .rows import (
     STUDY_USER,
     TRIALS,
     StoredTrial,
-    contents,
     drop_orphans,
     largest_step,
     read_trials,
@@ -145,25 +144,23 @@ class LiveStorage(StudyInMemory):
 
     def take_commands(self) -> list[StudyCommand]:
         """The commands of other processes since the last call. Raises as `flush` does."""
-        try:
-            rows = self._take_commands()
-        except _ChangedByOthers:
-            self._adapt()
-            rows = []  # those of the renamed study are found by the next call
-        early, self._early = self._early, []
-        return early + [StudyCommand.parse(stored) for stored in rows]
-
-    def _take_commands(self) -> list[str]:
         of_study = STUDY_USER.c.study_id == self._row
         commands = STUDY_USER.c.key.startswith(COMMAND_PREFIX, autoescape=True)
         query = sqlalchemy.select(STUDY_USER.c.key, STUDY_USER.c.value_json).where(of_study, commands)
-        with self._connection.transaction() as connection:
-            if not self._is_mine(connection):
-                raise _ChangedByOthers
-            rows = connection.execute(query.order_by(STUDY_USER.c.study_user_attribute_id)).all()
-            for key, _ in rows:
-                connection.execute(STUDY_USER.delete().where(of_study, STUDY_USER.c.key == key))
-        return [value for _, value in rows]
+        stored: list[str] = []
+        try:
+            with self._connection.transaction() as connection:
+                if not self._is_mine(connection):
+                    raise _ChangedByOthers
+                for key, value in connection.execute(
+                    query.order_by(STUDY_USER.c.study_user_attribute_id)
+                ).all():
+                    connection.execute(STUDY_USER.delete().where(of_study, STUDY_USER.c.key == key))
+                    stored.append(value)
+        except _ChangedByOthers:
+            self._adapt()  # the next call finds the commands of the renamed study
+        early, self._early = self._early, []
+        return early + [StudyCommand.parse(text) for text in stored]
 
     def ended_elsewhere(self) -> list[FrozenTrial]:
         """Trials that are open here but ended by others, as those left them. Raises as `flush` does."""
@@ -175,7 +172,7 @@ class LiveStorage(StudyInMemory):
             rows = {row for row, state in connection.execute(query) if state.is_finished()}
         ended = [t for t in self._their_trials(self._row) if t._trial_id in rows] if rows else []
         for trial in ended:
-            self._written[trial.number] = StoredTrial(row=trial._trial_id, **contents(trial))
+            self._written[trial.number] = StoredTrial.of(trial, trial._trial_id)
         return ended
 
     def take_news(self) -> list[str]:
@@ -202,7 +199,7 @@ class LiveStorage(StudyInMemory):
             self.set_study_system_attr(self._study, key, value)
         for trial in self._their_trials(self._row):
             self.create_new_trial(self._study, trial)
-            self._written[trial.number] = StoredTrial(row=trial._trial_id, **contents(trial))
+            self._written[trial.number] = StoredTrial.of(trial, trial._trial_id)
         self._changed.clear()
         self._close_finished(set(self._open))
 
@@ -234,7 +231,7 @@ class LiveStorage(StudyInMemory):
         """Read what the database has of our changes: a server may have written them and lost the answer."""
         for trial in self._their_trials(self._row):  # we hold the lock again, so we wrote what is there
             if trial.number in self._changed:
-                self._written[trial.number] = StoredTrial(row=trial._trial_id, **contents(trial))
+                self._written[trial.number] = StoredTrial.of(trial, trial._trial_id)
         self._unsure = False
 
     def _write_again(self) -> None:
@@ -256,15 +253,13 @@ class LiveStorage(StudyInMemory):
         self._set_back |= refused.keys()
         theirs = {trial.number: trial for trial in self._their_trials(self._row)}
         for number in refused:
-            trial_id, found = self.trial_id(number), copy.copy(self._trial(number))
-            if number in theirs:
-                found = theirs[number]
-                found._trial_id = trial_id
-            else:  # not in the database: it starts with nothing
-                found.params, found.distributions, found.intermediate_values = {}, {}, {}
-                found.user_attrs, found.system_attrs = {}, {}
-                found.state, found.values, found.datetime_complete = TrialState.RUNNING, None, None
-            self._set_trial(trial_id, found)
+            trial = theirs.get(number) or copy.copy(self._trial(number))
+            if number not in theirs:  # not in the database: it starts with nothing
+                trial.params, trial.distributions, trial.intermediate_values = {}, {}, {}
+                trial.user_attrs, trial.system_attrs = {}, {}
+                trial.state, trial.values, trial.datetime_complete = TrialState.RUNNING, None, None
+            trial._trial_id = self.trial_id(number)
+            self._set_trial(trial._trial_id, trial)
             self._open.add(number)
         self._refused |= refused
 
@@ -341,7 +336,7 @@ class LiveStorage(StudyInMemory):
             system = self._database.get_study_system_attrs(row)
         self._connection.take(row)
         self._row, self.name = row, name
-        self._written = {t.number: StoredTrial(row=t._trial_id, **contents(t)) for t in there}
+        self._written = {t.number: StoredTrial.of(t, t._trial_id) for t in there}
         self._changed = {t.number for t in self.get_all_trials(self._study, deepcopy=False)}
         # Attributes that the copy has stay as its maker set them.
         self._study_user = {k: v for k, v in self.get_study_user_attrs(self._study).items() if k in user}

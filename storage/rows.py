@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -123,14 +123,25 @@ class StoredTrial:
     user: Mapping[str, Any] = field(default_factory=dict)
     system: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, trial: FrozenTrial, row: int) -> StoredTrial:
+        """A whole trial, stored under this key."""
+        params, steps = frozenset(trial.params), frozenset(trial.intermediate_values)
+        return cls(row, _life(trial), params, steps, dict(trial.user_attrs), dict(trial.system_attrs))
+
+
+def insert(connection: sqlalchemy.Connection, table: sqlalchemy.Table, values: Mapping[str, Any]) -> int:
+    """Insert one row; its key."""
+    result = connection.execute(table.insert().values(values))
+    assert result.inserted_primary_key is not None
+    return int(result.inserted_primary_key[0])
+
 
 def insert_study(connection: sqlalchemy.Connection, name: str, direction: StudyDirection) -> int:
     """Create an empty study; its key."""
     drop_leftovers(connection, STUDIES)
-    result = connection.execute(STUDIES.insert().values(study_name=name))
-    assert result.inserted_primary_key is not None
-    row = int(result.inserted_primary_key[0])
-    connection.execute(_DIRECTIONS.insert().values(study_id=row, direction=direction, objective=0))
+    row = insert(connection, STUDIES, {"study_name": name})
+    insert(connection, _DIRECTIONS, {"study_id": row, "direction": direction, "objective": 0})
     return row
 
 
@@ -138,40 +149,27 @@ def write_trial(
     connection: sqlalchemy.Connection, study: int, trial: FrozenTrial, old: StoredTrial | None
 ) -> StoredTrial:
     """Write what changed of a trial since the database held `old`; what it holds now."""
+    life = _life(trial)
     if old is None:
-        old = StoredTrial(row=_insert_trial(connection, study, trial), life=_life(trial))
-        if trial.values is not None:
-            _write_values(connection, old.row, trial.values)
-    elif (life := _life(trial)) != old.life:
-        if trial.values is not None and not old.life["state"].is_finished():
-            _write_values(connection, old.row, trial.values)
-        connection.execute(TRIALS.update().where(TRIALS.c.trial_id == old.row).values(**life))
-    new = replace(old, **contents(trial))
+        drop_leftovers(connection, TRIALS)
+        row = insert(connection, TRIALS, {"study_id": study, "number": trial.number, **life})
+        old, has_new_values = StoredTrial(row, life), True
+    else:
+        has_new_values = life != old.life and not old.life["state"].is_finished()
+        if life != old.life:
+            connection.execute(TRIALS.update().where(TRIALS.c.trial_id == old.row).values(**life))
     key = {"trial_id": old.row}
-    _insert(connection, _PARAMS, [key | _param_row(trial, n) for n in trial.params if n not in old.params])
-    _insert(
-        connection,
-        _REPORTS,
-        [key | _report_row(s, v) for s, v in trial.intermediate_values.items() if s not in old.steps],
+    values = enumerate(trial.values or ()) if has_new_values else ()
+    reports = trial.intermediate_values.items()
+    _insert_all(connection, _VALUES, [key | _value_row(*each) for each in values])
+    _insert_all(
+        connection, _PARAMS, [key | _param_row(trial, n) for n in trial.params if n not in old.params]
     )
+    _insert_all(connection, _REPORTS, [key | _report_row(s, v) for s, v in reports if s not in old.steps])
+    new = StoredTrial.of(trial, old.row)
     write_attrs(connection, _USER, key, new.user, old.user)
     write_attrs(connection, _SYSTEM, key, new.system, old.system)
     return new
-
-
-def _insert_trial(connection: sqlalchemy.Connection, study: int, trial: FrozenTrial) -> int:
-    drop_leftovers(connection, TRIALS)
-    result = connection.execute(TRIALS.insert().values(study_id=study, number=trial.number, **_life(trial)))
-    assert result.inserted_primary_key is not None
-    return int(result.inserted_primary_key[0])
-
-
-def _write_values(connection: sqlalchemy.Connection, row: int, values: Sequence[float]) -> None:
-    rows = []
-    for objective, value in enumerate(values):
-        stored, kind = models.TrialValueModel.value_to_stored_repr(value)
-        rows.append({"trial_id": row, "objective": objective, "value": stored, "value_type": kind})
-    _insert(connection, _VALUES, rows)
 
 
 def read_trials(
@@ -234,17 +232,6 @@ def read_trials(
     return found
 
 
-def contents(trial: FrozenTrial) -> dict[str, Any]:
-    """The fields of `StoredTrial` for a trial, without its key."""
-    return {
-        "life": _life(trial),
-        "params": frozenset(trial.params),
-        "steps": frozenset(trial.intermediate_values),
-        "user": dict(trial.user_attrs),
-        "system": dict(trial.system_attrs),
-    }
-
-
 def _life(trial: FrozenTrial) -> dict[str, Any]:
     return {
         "state": trial.state,
@@ -271,6 +258,11 @@ def _param_row(trial: FrozenTrial, name: str) -> dict[str, Any]:
     }
 
 
+def _value_row(objective: int, value: float) -> dict[str, Any]:
+    stored, kind = models.TrialValueModel.value_to_stored_repr(value)
+    return {"objective": objective, "value": stored, "value_type": kind}
+
+
 def _report_row(step: int, value: float) -> dict[str, Any]:
     stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
     return {"step": step, "intermediate_value": stored, "intermediate_value_type": kind}
@@ -281,7 +273,7 @@ def _reported(row: Any) -> float:
     return float(models.TrialIntermediateValueModel.stored_repr_to_intermediate_value(*stored))
 
 
-def _insert(connection: sqlalchemy.Connection, table: sqlalchemy.Table, rows: Rows) -> None:
+def _insert_all(connection: sqlalchemy.Connection, table: sqlalchemy.Table, rows: Rows) -> None:
     if rows:
         connection.execute(table.insert(), rows)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from .database import open_storage, sqlite_file
 from .files import copied_files, has_files, study_folder
 from .locks import driver_lock
 from .passwords import hidden
-from .rows import STUDIES, STUDY_USER, TRIALS, belongs, drop_leftovers, study_tables, write_attrs
+from .rows import STUDIES, STUDY_USER, TRIALS, belongs, drop_leftovers, insert, study_tables, write_attrs
 from .studies import FOLDER, folder_of, load_study, study_keys
 from .workspace import Workspace
 
@@ -92,48 +92,60 @@ def copy_study(
 def _copy_rows(
     name: str, old: sqlalchemy.Connection, new: sqlalchemy.Connection, attrs: Mapping[str, Any]
 ) -> Copied:
-    tables = _tables()
+    tables = study_tables()
+    for table in tables:
+        if len(table.foreign_keys) != (table is not STUDIES) or len(table.primary_key.columns) != 1:
+            raise StorageError(f"this Optuna's table {table.name} is not one that hpsearch can copy")
     study = old.scalar(sqlalchemy.select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
     if study is None:
         raise StorageError(f'there is no study "{name}" any more')
-    copier = _Copier(_whole_second_columns(new, tables))
+    copier = _Copier(old, new, study)
     for table in tables:
-        for rows in _batches(old, table, study):
-            copier.insert(new, table, rows)
-    count = sum(_compare(copier, table, old, new, study) for table in tables)
+        copier.insert(table)
+    rows = sum(map(copier.compare, tables))
     write_attrs(new, STUDY_USER, {"study_id": copier.keys[STUDIES][study]}, attrs, {})
-    return Copied(trials=len(copier.keys[TRIALS]), rows=count, cut=copier.cut)
-
-
-def _tables() -> list[sqlalchemy.Table]:
-    """Those that hold a study. Raises `StorageError` where one is of a shape that is not known."""
-    found = study_tables()
-    for table in found:
-        parents = 0 if table is STUDIES else 1
-        if len(table.foreign_keys) != parents or len(table.primary_key.columns) != 1:
-            raise StorageError(f"this Optuna's table {table.name} is not one that hpsearch can copy")
-    return found
+    return Copied(trials=len(copier.keys[TRIALS]), rows=rows, cut=copier.cut)
 
 
 class _Copier:
     """Turns rows of the source into those of the target, which gives them keys of its own."""
 
-    def __init__(self, whole_seconds: frozenset[tuple[str, str]]) -> None:
+    def __init__(self, old: sqlalchemy.Connection, new: sqlalchemy.Connection, study: int) -> None:
         self.keys: dict[sqlalchemy.Table, dict[int, int]] = defaultdict(dict)  # the source's to the target's
         self.cut = False
-        self._whole_seconds = whole_seconds
+        self._old, self._new = old, new
+        self._study = study  # its key in the source
+        self._whole_seconds = _whole_second_columns(new)
 
-    def insert(self, new: sqlalchemy.Connection, table: sqlalchemy.Table, rows: list[Values]) -> None:
-        if not _is_parent(table):
-            new.execute(table.insert(), [self.values(table, row) for row in rows])
-            return
-        drop_leftovers(new, table)
-        for row in rows:  # one by one: their new keys are asked for, and not every server returns several
-            result = new.execute(table.insert().values(self.values(table, row)))
-            assert result.inserted_primary_key is not None
-            self.keys[table][row[_own_key(table)]] = int(result.inserted_primary_key[0])
+    def insert(self, table: sqlalchemy.Table) -> None:
+        is_parent = any(key.column.table is table for other in study_tables() for key in other.foreign_keys)
+        if is_parent:
+            drop_leftovers(self._new, table)
+        for rows in _batches(self._old, table, self._study):
+            values = [self._values(table, row) for row in rows]
+            if is_parent:  # one by one: their new keys are asked for, and not every server returns several
+                keys = (insert(self._new, table, each) for each in values)
+                self.keys[table] |= zip((row[_own_key(table)] for row in rows), keys, strict=True)
+            else:
+                self._new.execute(table.insert(), values)
 
-    def values(self, table: sqlalchemy.Table, row: Values) -> Values:
+    def compare(self, table: sqlalchemy.Table) -> int:
+        """How many rows both have, equal and in the same order. Raises `StorageError` where they differ."""
+        count = 0
+        originals = chain.from_iterable(_batches(self._old, table, self._study))
+        copies = chain.from_iterable(_batches(self._new, table, self.keys[STUDIES][self._study]))
+        for original, copy in zip_longest(originals, copies):
+            wanted = original and self._values(table, original)
+            stored = copy and {name: value for name, value in copy.items() if name != _own_key(table)}
+            if wanted != stored:
+                raise StorageError(
+                    f"the other database did not keep a row of {table.name}: {wanted} became {stored}; "
+                    "nothing was copied"
+                )
+            count += 1
+        return count
+
+    def _values(self, table: sqlalchemy.Table, row: Values) -> Values:
         """A row as the target is to hold it, without its own key there."""
         values = {name: value for name, value in row.items() if name != _own_key(table)}
         for key in table.foreign_keys:
@@ -143,29 +155,6 @@ class _Copier:
                 values[name] = value.replace(microsecond=0)
                 self.cut |= values[name] != value
         return values
-
-
-def _compare(
-    copier: _Copier,
-    table: sqlalchemy.Table,
-    old: sqlalchemy.Connection,
-    new: sqlalchemy.Connection,
-    study: int,
-) -> int:
-    """How many rows both have, all equal and in the same order. Raises `StorageError` where they differ."""
-    count = 0
-    originals = (row for rows in _batches(old, table, study) for row in rows)
-    copies = (row for rows in _batches(new, table, copier.keys[STUDIES][study]) for row in rows)
-    for original, copy in zip_longest(originals, copies):
-        wanted = original and copier.values(table, original)
-        found = copy and {name: value for name, value in copy.items() if name != _own_key(table)}
-        if wanted != found:
-            raise StorageError(
-                f"the other database did not keep a row of {table.name}: {wanted} became {found}; "
-                "nothing was copied"
-            )
-        count += 1
-    return count
 
 
 def _batches(
@@ -182,10 +171,6 @@ def _own_key(table: sqlalchemy.Table) -> str:
     return table.primary_key.columns[0].name
 
 
-def _is_parent(table: sqlalchemy.Table) -> bool:
-    return any(key.column.table is table for other in study_tables() for key in other.foreign_keys)
-
-
 @contextmanager
 def _snapshot(storage: RDBStorage) -> Iterator[sqlalchemy.Connection]:
     """A connection that sees the database as it is now, whoever writes in it meanwhile."""
@@ -197,9 +182,7 @@ def _snapshot(storage: RDBStorage) -> Iterator[sqlalchemy.Connection]:
         yield connection
 
 
-def _whole_second_columns(
-    connection: sqlalchemy.Connection, tables: list[sqlalchemy.Table]
-) -> frozenset[tuple[str, str]]:
+def _whole_second_columns(connection: sqlalchemy.Connection) -> frozenset[tuple[str, str]]:
     """Columns of times without fractions of a second: MySQL's, unless it was told otherwise.
 
     The fractions are cut off here, so that what becomes of them does not depend on the server's version.
@@ -207,7 +190,7 @@ def _whole_second_columns(
     inspector = sqlalchemy.inspect(connection)
     return frozenset(
         (table.name, column["name"])
-        for table in tables
+        for table in study_tables()
         for column in inspector.get_columns(table.name)
         if isinstance(column["type"], mysql.DATETIME) and not column["type"].fsp
     )
