@@ -16,8 +16,6 @@ from . import StorageError
 from .trial_attrs import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, TOOK, TRAINED
 
 Sound = Callable[[Any], bool]
-
-
 UNREADABLE = (ValueError, LookupError, TypeError, AssertionError, ArithmeticError, RecursionError)
 
 

@@ -37,14 +37,14 @@ def backup(file: Path, output: Path) -> Backup:
     try:
         with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}-") as beside:
             copy = Path(beside) / output.name
-            held = _copy(file, copy)
+            contents = _copy(file, copy)
             shutil.copymode(file, copy)
             os.replace(copy, output)
     except sqlite3.Error as error:
         raise StorageError(f"cannot back up {file} to {output}: {error}") from error
     except OSError as error:
         raise StorageError(f"cannot write {output}: {error.strerror}") from error
-    return held
+    return contents
 
 
 def _check_output(file: Path, output: Path) -> None:
@@ -70,9 +70,9 @@ def _copy(file: Path, copy: Path) -> Backup:
         source.execute("SELECT count(*) FROM sqlite_master")  # from here on it sees the database as it is now
         source.backup(target, pages=PAGES, progress=lambda *_: None)
         target.execute("PRAGMA journal_mode=DELETE")  # otherwise the copy needs a log file to be read
-        (found,) = target.execute("PRAGMA integrity_check(1)").fetchone()
-        if found != "ok":
-            raise StorageError(f"nothing was written: {damaged(file, ' '.join(found.split()))}")
+        (fault,) = target.execute("PRAGMA integrity_check(1)").fetchone()
+        if fault != "ok":
+            raise StorageError(f"nothing was written: {damaged(file, ' '.join(fault.split()))}")
         (studies,) = target.execute("SELECT count(*) FROM studies").fetchone()
         (trials,) = target.execute("SELECT count(*) FROM trials").fetchone()
         (pages,) = target.execute("PRAGMA page_count").fetchone()

@@ -33,9 +33,9 @@ sys.stdin.read()
 def file_system(folder: Path) -> str:
     """The type of the folder's file system, such as `ext4` or `nfs4`; empty where it is unknown."""
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
-    place = folder.resolve()
-    kind: str = next((mounts[str(at)] for at in (place, *place.parents) if str(at) in mounts), "")
-    return kind.removeprefix("fuse.")  # fuse.sshfs, fuse.glusterfs
+    inside = folder.resolve()
+    name: str = next((mounts[str(at)] for at in (inside, *inside.parents) if str(at) in mounts), "")
+    return name.removeprefix("fuse.")  # fuse.sshfs, fuse.glusterfs
 
 
 def sqlite_faults(folder: Path) -> list[str]:
@@ -76,14 +76,14 @@ def _lock_faults(file: Path) -> list[str]:
         assert holder.stdout is not None
         if holder.stdout.readline().strip() != b"held":
             return ["another process cannot lock a SQLite database here"]
-        if _writes(file):
+        if not _waits(file, "BEGIN IMMEDIATE"):
             return ["the lock of another process does not keep a second writer out"]
-        if not _reads(file):
+        if _waits(file, "SELECT count(*) FROM t"):
             return ["a reader has to wait for a writer"]
         holder.kill()
         holder.wait()
         deadline = time.monotonic() + UNLOCK_SECONDS
-        while not _writes(file):
+        while _waits(file, "BEGIN IMMEDIATE"):
             if time.monotonic() > deadline:
                 return [f"the lock of a killed process is still held after {UNLOCK_SECONDS:g} s"]
             time.sleep(0.05)
@@ -93,24 +93,13 @@ def _lock_faults(file: Path) -> list[str]:
         holder.communicate()
 
 
-def _writes(file: Path) -> bool:
+def _waits(file: Path, statement: str) -> bool:
+    """Whether a statement has to wait for the lock of another process."""
     with closing(sqlite3.connect(file, timeout=0, factory=WalConnection)) as connection:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(statement)
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
-                return False
+                return True
             raise
-        connection.rollback()
-        return True
-
-
-def _reads(file: Path) -> bool:
-    with closing(sqlite3.connect(file, timeout=0)) as connection:
-        try:
-            connection.execute("SELECT count(*) FROM t").fetchone()
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                return False
-            raise
-        return True
+        return False

@@ -49,8 +49,8 @@ class Owner:
             study, _, database = stream.read().partition("\n")
         if not study:
             return None
-        place = database.removesuffix("\n")
-        return cls(study, Path(os.path.normpath(folder.resolve() / place)) if place else None)
+        path = database.removesuffix("\n")  # from the folder
+        return cls(study, Path(os.path.normpath(folder.resolve() / path)) if path else None)
 
     def is_study(self, study: str | None, database: Path | None) -> bool:
         """Whether the owner is the study of this id in this database, which may have been moved here.
@@ -110,8 +110,8 @@ class Claim:
         return owner is None or owner.is_study(self.study, self._database)
 
     def _words(self) -> str:
-        place = os.path.relpath(self._database.resolve(), self.folder.resolve()) if self._database else ""
-        return f"{self.study}\n{place}\n"
+        path = os.path.relpath(self._database.resolve(), self.folder.resolve()) if self._database else ""
+        return f"{self.study}\n{path}\n"
 
     def __enter__(self) -> Self:
         return self

@@ -89,9 +89,7 @@ class DriverConnection:
         """A number that is constant while no other program writes to the open file; None on a server."""
         if self.file is None or self._open is None:
             return None
-        found = self._open.exec_driver_sql("PRAGMA data_version").scalar()
-        assert isinstance(found, int)
-        return found
+        return int(self._open.exec_driver_sql("PRAGMA data_version").scalar_one())
 
     def rescue(self) -> Path:
         """Copy the open file to a new name, which is the same each time.
@@ -99,9 +97,9 @@ class DriverConnection:
         Raises `StorageError` where no folder accepts it.
         """
         assert self.file is not None and self._open is not None
-        places = [self.file.parent, Path(tempfile.gettempdir())]
+        folders = [self.file.parent, Path(tempfile.gettempdir())]
         names = [f"{self.file.name}.rescued{more}" for more in ("", *(f"-{n}" for n in range(2, 100)))]
-        free = [p / n for p in places for n in names if p.is_dir() and not os.path.lexists(p / n)]
+        free = [f / n for f in folders for n in names if f.is_dir() and not os.path.lexists(f / n)]
         failed: Exception | None = None
         for path in [self._rescued] if self._rescued else free:
             try:
@@ -139,8 +137,9 @@ class DriverConnection:
         free: bool | None = True
         match connection.dialect.name:
             case "sqlite":
-                wait = min(WRITE_WAIT_SECONDS, _busy_seconds(connection))
-                connection.exec_driver_sql(f"PRAGMA busy_timeout = {round(1000 * wait)}")
+                given = connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()  # milliseconds
+                wait = min(round(1000 * WRITE_WAIT_SECONDS), given)
+                connection.exec_driver_sql(f"PRAGMA busy_timeout = {wait}")
             case "postgresql":
                 every = GONE_MACHINE_SECONDS // 4
                 for option, value in (("idle", 2 * every), ("interval", every), ("count", 2)):
@@ -187,9 +186,3 @@ def _copy(source: sqlalchemy.Connection, path: Path) -> None:
         with closing(sqlite3.connect(copy)) as target:
             original.backup(target)
         copy.replace(path)
-
-
-def _busy_seconds(connection: sqlalchemy.Connection) -> float:
-    found = connection.exec_driver_sql("PRAGMA busy_timeout").scalar()
-    assert isinstance(found, int)
-    return found / 1000

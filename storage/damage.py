@@ -19,11 +19,7 @@ from . import DatabaseUnavailable, StorageError
 # SQLite's kinds of errors: those of a damaged file, others that last, and exceptions that pass after all,
 # such as a full disk or no memory to share.
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR")
-
-
 _LASTING = (*_DAMAGE, "SQLITE_ERROR")
-
-
 _PASSING = ("SQLITE_IOERR_SHM", "SQLITE_IOERR_LOCK", "SQLITE_IOERR_NOMEM", "SQLITE_IOERR_BLOCKED")
 
 

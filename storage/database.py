@@ -176,8 +176,7 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
         # A connection may have died while it was idle.
         options = {"connect_args": connect_args, "pool_pre_ping": True}
     try:
-        # Optuna fills `{SCHEMA_VERSION}` into URLs with str.format, so braces in the user's URL are doubled.
-        storage = _opened(url.replace("{", "{{").replace("}", "}}"), options, create=create)
+        storage = _opened(url, options, create=create)
     except exc.SQLAlchemyError as error:
         refuse_damage(file, error)
         if "database is locked" in cause(error):  # SQLite's words
@@ -202,6 +201,7 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
 
 
 def _opened(url: str, options: dict[str, Any], *, create: bool) -> optuna.storages.RDBStorage:
+    url = url.replace("{", "{{").replace("}", "}}")  # Optuna formats it with str.format
     deadline = time.monotonic() + CONNECT_SECONDS
     while True:
         try:
@@ -349,9 +349,7 @@ def _make(file: Path) -> None:
 
 def _fill(file: Path) -> None:
     """Make Optuna's tables in an empty file."""
-    url = resolve_url(str(file)).replace("{", "{{").replace("}", "}}")
-    options = {"connect_args": {"factory": WalConnection}}
-    storage = optuna.storages.RDBStorage(url, engine_kwargs=options)
+    storage = _opened(resolve_url(str(file)), {"connect_args": {"factory": WalConnection}}, create=True)
     storage.engine.dispose()  # the last connection writes the log into the file
 
 
@@ -382,9 +380,10 @@ def _computed(connection: sqlite3.Connection) -> str:
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL")
     for kind, name, table, sql in rows.fetchall():
         if str(table).lower() in ours:
-            found = "virtual table" if str(sql).upper().startswith("CREATE VIRTUAL") else kind
-            if found not in ("table", "index"):
-                return f'{found} "{name}"'
+            if str(sql).upper().startswith("CREATE VIRTUAL"):
+                return f'virtual table "{name}"'
+            if kind not in ("table", "index"):
+                return f'{kind} "{name}"'
             columns = connection.execute("SELECT name, hidden FROM pragma_table_xinfo(?)", (table,))
             for column, hidden_as in columns.fetchall():
                 if hidden_as:

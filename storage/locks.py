@@ -94,7 +94,7 @@ def tidying(workspace: Workspace, folder: str) -> Iterator[bool]:
     lock = filelock.FileLock(path, timeout=0)
     try:
         lock.acquire()
-    except (filelock.Timeout, OSError):
+    except OSError:
         yield False
         return
     try:
@@ -141,8 +141,7 @@ def _lives(pid: int) -> bool:
 
 def _lock_file(workspace: Workspace, folder: str) -> Path:
     name = f"{zlib.crc32(folder.encode()):08x}.lock"
-    file = workspace.file
-    file = file and file.resolve()  # one lock for all links to the file
-    return (
-        file.with_name(f".{file.name}-{name}") if file else study_folder(workspace.runs, folder) / f".{name}"
-    )
+    if workspace.file is None:
+        return study_folder(workspace.runs, folder) / f".{name}"
+    file = workspace.file.resolve()  # one lock for all links to the file
+    return file.with_name(f".{file.name}-{name}")

@@ -46,8 +46,8 @@ def _without(text: str, url: str, shown: str) -> str:
 
 def _cut(text: str, secret: str) -> str:
     """The text after a place for a password, without the password or the beginning of it."""
-    found = _common(text, secret)
-    return f"***{text.removeprefix(found)}" if found else text
+    shown = _common(text, secret)
+    return f"***{text.removeprefix(shown)}" if shown else text
 
 
 def _common(one: str, other: str) -> str:

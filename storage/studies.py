@@ -122,15 +122,6 @@ def open_live(
         return live
 
 
-def folder_of(database: BaseStorage, name: str) -> str | None:
-    """The name of a study's folder under `runs`, whatever another program calls the study since it began.
-
-    None where there is no such study. Raises `DatabaseUnavailable` where the database cannot be read now.
-    """
-    attrs = attrs_of(database, name)
-    return None if attrs is None else folder_in(attrs, name)
-
-
 def attrs_of(database: BaseStorage, name: str) -> dict[str, Any] | None:
     """The attributes of a study; None where there is no such study.
 
@@ -142,15 +133,15 @@ def attrs_of(database: BaseStorage, name: str) -> dict[str, Any] | None:
     except KeyError:
         return None
     with readable(), readable_rows(f'the study "{name}"'):
-        found: dict[str, Any] = database.get_study_user_attrs(row)
-    check_study(name, found)
-    return found
+        attrs: dict[str, Any] = database.get_study_user_attrs(row)
+    check_study(name, attrs)
+    return attrs
 
 
 def folder_in(attrs: Mapping[str, Any], name: str) -> str:
-    """The name of the folder of a study with these attributes, which is called `name` now."""
-    found: str = attrs.get(FOLDER) or attrs.get(SPEC, {}).get("name", name)
-    return found
+    """The name of the folder under `runs` of a study with these attributes, which is called `name` now."""
+    folder: str = attrs.get(FOLDER) or attrs.get(SPEC, {}).get("name", name)
+    return folder
 
 
 def claim_of(database: RDBStorage, name: str, workspace: Workspace) -> Claim:
@@ -164,31 +155,31 @@ def claim_of(database: RDBStorage, name: str, workspace: Workspace) -> Claim:
     attrs = attrs_of(database, name)
     if attrs is None or not {FOLDER, SPEC} & attrs.keys():
         return claim_new(workspace, name)
-    found = claim_on(database, name, workspace)
+    claim = claim_on(database, name, workspace)
     keys = study_keys(database)
     is_copy = any(keys[other] < keys[name] for other in sharing_folder(database, name))
-    if not is_copy and (found.is_ours() or not has_trials(found.folder)):
-        return found
-    owner = Owner.of(found.folder)
+    if not is_copy and (claim.is_ours() or not has_trials(claim.folder)):
+        return claim
+    owner = Owner.of(claim.folder)
     is_copy |= owner is not None and owner.study == attrs.get(ID)
     with ExitStack() as undo:
         moved = undo.enter_context(claim_new(workspace, name))
-        copies = is_copy and has_files(found.folder)
-        with copied_files(found.folder, moved.folder) if copies else nullcontext():
+        copies = is_copy and has_files(claim.folder)
+        with copied_files(claim.folder, moved.folder) if copies else nullcontext():
             _move(database, name, keys[name], attrs, {FOLDER: moved.kept, ID: moved.study})
         undo.pop_all()  # it stays taken
     return moved
 
 
 def claim_on(database: RDBStorage, name: str, workspace: Workspace) -> Claim:
-    """The claim of a study on the folder that it tells. Raises `DatabaseUnavailable`."""
+    """The claim of a study on the folder that its attributes name. Raises `DatabaseUnavailable`."""
     attrs = attrs_of(database, name) or {}
     kept = folder_in(attrs, name)
     return Claim(workspace, kept, attrs.get(ID) or _id_for(database, workspace, kept))
 
 
 def _id_for(database: RDBStorage, workspace: Workspace, kept: str) -> str:
-    """An id for a study without one: what its folder says of a study that this database does not have.
+    """An id for a study without one: that of its folder's claim, where this database has no such study.
 
     That one began here and was ended before its id was written, or the database was put back from a backup.
     """
@@ -204,9 +195,9 @@ def _id_for(database: RDBStorage, workspace: Workspace, kept: str) -> str:
 def _move(database: RDBStorage, name: str, row: int, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """Give a study another folder and id, unless another process has just done so."""
     with readable(), database.engine.begin() as connection:
-        said = STUDY_USER.c.study_id == row, STUDY_USER.c.key == FOLDER
-        before = STUDY_USER.c.value_json == json.dumps(old.get(FOLDER))
-        if FOLDER in old and not connection.execute(STUDY_USER.delete().where(*said, before)).rowcount:
+        folder = STUDY_USER.c.study_id == row, STUDY_USER.c.key == FOLDER
+        as_read = STUDY_USER.c.value_json == json.dumps(old.get(FOLDER))
+        if FOLDER in old and not connection.execute(STUDY_USER.delete().where(*folder, as_read)).rowcount:
             raise _begun_together(name)
         write_attrs(connection, STUDY_USER, {"study_id": row}, new, {})
 
@@ -226,14 +217,14 @@ def _make(
 ) -> str:
     """Make the study where it is missing, or nobody has begun it; the name it was born with."""
     row = study_keys(database).get(name)
-    found: dict[str, Any] = {} if row is None else database.get_study_user_attrs(row)
-    begins = SPEC not in found
+    stored: dict[str, Any] = {} if row is None else database.get_study_user_attrs(row)
+    begins = SPEC not in stored
     if row is not None and begins:
         directions = [direction.name.lower() for direction in database.get_study_directions(row)]
         if database.get_all_trials(row, deepcopy=False) or directions != [goal]:
             message = f'the study "{name}" was made by another program; choose another name'
             raise StorageError(message, code="name-taken")
-    new = {key: value for key, value in attrs.items() if begins or (key == ID and ID not in found)}
+    new = {key: value for key, value in attrs.items() if begins or (key == ID and ID not in stored)}
     try:
         with readable(), database.engine.begin() as connection:
             if row is None:
@@ -248,7 +239,7 @@ def _make(
             write_attrs(connection, STUDY_USER, key, new, {})
     except sqlalchemy.exc.IntegrityError as error:
         raise _begun_together(name) from error
-    born: str = (found.get(SPEC) or attrs.get(SPEC, {})).get("name", name)
+    born: str = (stored.get(SPEC) or attrs.get(SPEC, {})).get("name", name)
     return born
 
 
@@ -289,7 +280,7 @@ def quiet_optuna() -> None:
 
 
 def check_study(name: str, attrs: Mapping[str, Any]) -> None:
-    """Raise `StorageError` where an attribute of a study is nothing that hpsearch writes."""
+    """Raise `StorageError` where an attribute of a study is not one that hpsearch could have written."""
     check(f'the study "{name}"', attrs, _KINDS)
 
 
@@ -345,7 +336,7 @@ def _summary(storage: RDBStorage, name: str, row: int) -> StudySummary:
     ours = SPEC in attrs  # what is another program's says nothing by names of ours
     searched = [t for t in trials if not ours or confirms(t) is None]
     complete = [t.values for t in searched if t.state == TrialState.COMPLETE]
-    values = [found[0] for found in complete if found and len(directions) == 1]  # else none is the best
+    values = [each[0] for each in complete if each and len(directions) == 1]  # else none is the best
     spec = attrs.get(SPEC, {})
     best = max if directions == ["maximize"] else min
     return StudySummary(

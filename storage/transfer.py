@@ -27,7 +27,7 @@ from .files import copied_files, has_files, study_folder
 from .locks import driver_lock
 from .passwords import hidden
 from .rows import STUDIES, STUDY_USER, TRIALS, belongs, drop_leftovers, insert, study_tables, write_attrs
-from .studies import FOLDER, folder_of, load_study, study_keys
+from .studies import FOLDER, attrs_of, folder_in, load_study, study_keys
 from .workspace import Workspace
 
 BATCH = 5_000  # rows in memory at a time
@@ -55,7 +55,7 @@ def transfer(name: str, source: Workspace, target: Workspace) -> Copied:
         raise StorageError(f"{hidden(target.url)} is the database that the study is in; name another one")
     opened = open_storage(source.url)
     load_study(opened, name)
-    kept = folder_of(opened, name) or name
+    kept = folder_in(attrs_of(opened, name) or {}, name)
     old, new = study_folder(source.runs, kept), study_folder(target.runs, kept)
     with driver_lock(source, kept):
         beside = old.resolve() == new.resolve()
