@@ -45,6 +45,10 @@ COMPARISONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
 }
 
 
+_KNOWN_OPERATORS = {*OPERATORS, *COMPARISONS, ast.And, ast.Or, ast.Not, ast.Load}
+_COMPOSED = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.List, ast.Tuple)
+
+
 class ExpressionError(ValueError):
     """An expression cannot be read or has no value; `column` counts from 1, and is 0 where it is unknown."""
 
@@ -127,7 +131,9 @@ def _names(node: ast.AST, levels: int) -> Iterator[str]:
     """The parameter names below a node; refuses every node that is not arithmetic."""
     if levels == 0:
         raise ExpressionError(f"is nested deeper than {DEEPEST_EXPRESSION} levels", _column(node))
-    children: list[ast.expr]
+    inside = list(ast.iter_child_nodes(node))
+    children = [part for part in inside if isinstance(part, ast.expr)]
+    operators = {type(part) for part in inside if not isinstance(part, ast.expr)}
     match node:
         case ast.Constant(value=value):
             if not isinstance(value, bool | int | float | str | None):
@@ -143,25 +149,13 @@ def _names(node: ast.AST, levels: int) -> Iterator[str]:
             if name not in CONSTANTS:
                 yield name
             return
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
-            children = [left, right]
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS or isinstance(op, ast.Not):
-            children = [operand]
-        case ast.BoolOp(values=values):
-            children = values
-        case ast.Compare(left=left, ops=ops, comparators=rest) if all(type(op) in COMPARISONS for op in ops):
-            children = [left, *rest]
-        case ast.IfExp(test=test, body=body, orelse=other):
-            children = [test, body, other]
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            children = items
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in FUNCTIONS:
             children = arguments
         case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
             known = ", ".join(FUNCTIONS)
             message = f'calls "{name}", which is not a function here; there is {known}'
             raise ExpressionError(message, _column(node))
-        case _:
+        case _ if not isinstance(node, _COMPOSED) or not operators <= _KNOWN_OPERATORS:
             raise ExpressionError(f"uses {_kind(node)}, which is not allowed here", _column(node))
     for child in children:
         yield from _names(child, levels - 1)

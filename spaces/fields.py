@@ -38,15 +38,19 @@ class Model(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
-def refuse(*problems: tuple[str, str]) -> PydanticCustomError:
-    """The error of a validator: for each problem the field ("" for the whole value) and a message."""
-    return PydanticCustomError("refused", "{summary}", {"summary": problems[0][1], "problems": problems})
+def refuse(message: str, path: str = "") -> PydanticCustomError:
+    """The error of a validator, at a field of the value or at all of it."""
+    return _refused([(path, message)])
 
 
 def raise_all(problems: Iterable[tuple[str, str]]) -> None:
-    """Raise the problems of a check, if there are any."""
-    if found := list(problems):
-        raise refuse(*found)
+    """Raise the problems of a check, each a path and a message, if there are any."""
+    if listed := list(problems):
+        raise _refused(listed)
+
+
+def _refused(problems: list[tuple[str, str]]) -> PydanticCustomError:
+    return PydanticCustomError("refused", "{summary}", {"summary": problems[0][1], "problems": problems})
 
 
 def show(value: Any) -> str:
@@ -63,9 +67,9 @@ def number(value: Any) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         quotes = isinstance(value, str) and re.fullmatch(r"[-+0-9._]+(e[-+]?[0-9]+)?", value)
         more = "; write it without quotes and without _" if quotes else ""
-        raise refuse(("", f"must be a number, not {show(value)}{more}"))
+        raise refuse(f"must be a number, not {show(value)}{more}")
     if not math.isfinite(value) or (isinstance(value, int) and abs(value) >= 2**63):
-        raise refuse(("", "must be a finite number of at most 64 bits"))
+        raise refuse("must be a finite number of at most 64 bits")
     return value
 
 
@@ -75,11 +79,11 @@ def seconds(value: Any) -> float:
         amounts = zip(match.groups(), UNIT_SECONDS.values(), strict=True)
         value = sum(float(amount or 0) * unit for amount, unit in amounts)
     if isinstance(value, str):
-        raise refuse(("", f'must be a time such as "90s", "30m", "1.5h" or "2d", not {show(value)}'))
+        raise refuse(f'must be a time such as "90s", "30m", "1.5h" or "2d", not {show(value)}')
     if number(value) <= 0:
-        raise refuse(("", "must be above 0"))
+        raise refuse("must be above 0")
     if value > LONGEST_SECONDS:
-        raise refuse(("", f"must be at most a hundred years, not {show(value)} seconds"))
+        raise refuse(f"must be at most a hundred years, not {show(value)} seconds")
     return float(value)
 
 
@@ -95,25 +99,25 @@ def plain(value: Any) -> Any:
         return _whole(value)
     if isinstance(value, bool | None):
         return value
-    raise refuse(("", f"must be text, number, true, false, null or a list of these, not {show(value)}"))
+    raise refuse(f"must be text, number, true, false, null or a list of these, not {show(value)}")
 
 
 def expression(value: Any) -> str:
     """The text where it is a valid expression."""
     if not isinstance(value, str):
-        raise refuse(("", f'must be an expression in quotes, such as "2 * lora_r", not {show(value)}'))
+        raise refuse(f'must be an expression in quotes, such as "2 * lora_r", not {show(value)}')
     try:
         Expression.parse(value)
     except ExpressionError as error:
         where = f" (at character {error.column})" if error.column else ""
-        raise refuse(("", f"`{value:.80}` {error.message}{where}")) from None
+        raise refuse(f"`{value:.80}` {error.message}{where}") from None
     return value
 
 
 def text(value: Any) -> str:
     """The value where it is a text that is not blank."""
     if not isinstance(value, str) or not value.strip():
-        raise refuse(("", f"must be a text, not {show(value)}"))
+        raise refuse(f"must be a text, not {show(value)}")
     return _whole(value)
 
 
@@ -121,7 +125,7 @@ def _whole(value: str) -> str:
     try:
         return with_whole_characters(value)
     except UnicodeDecodeError:
-        raise refuse(("", HALF_A_CHARACTER)) from None
+        raise refuse(HALF_A_CHARACTER) from None
 
 
 def named(key: str, default: str | None = None) -> Discriminator:

@@ -91,7 +91,7 @@ class Constant(Conditional):
     @classmethod
     def _from_scalar(cls, value: Any) -> Any:
         if value is None:
-            raise refuse(("", "has no value; a constant null is written {value: null}"))
+            raise refuse("has no value; a constant null is written {value: null}")
         return value if isinstance(value, dict) else {"value": value}
 
     def text(self) -> str:

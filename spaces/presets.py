@@ -21,7 +21,7 @@ Presets = Callable[[Any, list[str], Collection[str]], Mapping[str, Any]]
 def _names(value: Any) -> list[str]:
     names = names_in(value)
     if names is None:
-        raise refuse(("", f"must be a preset's name or a list of them, not {show(value)}"))
+        raise refuse(f"must be a preset's name or a list of them, not {show(value)}")
     return names
 
 

@@ -31,7 +31,7 @@ def _condition(value: Any) -> dict[str, Any] | str:
     if isinstance(value, dict) and value:
         return {name: plain(wanted) for name, wanted in value.items()}
     example = "{lr_scheduler: [linear, cosine]}"
-    raise refuse(("", f"must be a mapping such as {example} or an expression in quotes, not {show(value)}"))
+    raise refuse(f"must be a mapping such as {example} or an expression in quotes, not {show(value)}")
 
 
 When = Annotated[

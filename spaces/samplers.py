@@ -40,7 +40,7 @@ class TPE(Sampler):
     @model_validator(mode="after")
     def _check(self) -> TPE:
         if self.group and self.multivariate is False:
-            raise refuse(("group", "needs multivariate: true"))
+            raise refuse("needs multivariate: true", "group")
         return self
 
 
@@ -90,7 +90,7 @@ class CMAES(Sampler):
     def _check(self) -> CMAES:
         on = [name for name in ("with_margin", "lr_adapt", "use_separable_cma") if getattr(self, name)]
         if len(on) > 1:
-            raise refuse((on[1], f"cannot be combined with {on[0]}"))
+            raise refuse(f"cannot be combined with {on[0]}", on[1])
         return self
 
 

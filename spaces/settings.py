@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
@@ -29,13 +30,8 @@ class Budget(Model):
     @model_validator(mode="after")
     def _check(self) -> Budget:
         if self.trials is self.time is self.samples is None:
-            raise refuse(
-                (
-                    "",
-                    "needs trials, time or samples"
-                    + ("; a target alone may never be reached" if self.target is not None else ""),
-                )
-            )
+            more = "; a target alone may never be reached" if self.target is not None else ""
+            raise refuse(f"needs trials, time or samples{more}")
         return self
 
 
@@ -55,7 +51,7 @@ def _trackers(value: Any) -> list[str]:
     try:
         return trackers(value)
     except ValueError as error:
-        raise refuse(("", str(error))) from None
+        raise refuse(str(error)) from None
 
 
 Trackers = Annotated[
@@ -71,39 +67,33 @@ Trackers = Annotated[
 ]
 
 
-def _workers(value: Any) -> int | str:
-    return _count(value, "processes")
-
-
-def _pack(value: Any) -> int | str:
-    return _count(value, "trials")
-
-
-def _count(value: Any, what: str) -> int | str:
+def _count(value: Any, *, of: str) -> Any:
     if value == "auto" or (type(value) is int and value >= 1):
-        return value  # type: ignore[no-any-return]   # narrowed by the test above
-    raise refuse(("", f'must be "auto" or a number of {what}, not {show(value)}'))
+        return value
+    raise refuse(f'must be "auto" or a number of {of}, not {show(value)}')
 
 
-_COUNT_SCHEMA = {
-    "if": {"type": "string"},
-    "then": {"const": "auto"},
-    "else": {"type": "integer", "minimum": 1},
-}
+_COUNT_SCHEMA = WithJsonSchema(
+    {
+        "if": {"type": "string"},
+        "then": {"const": "auto"},
+        "else": {"type": "integer", "minimum": 1},
+    }
+)
 
 
 def _amount(value: Any) -> float:
     """The part of a device that a trial takes: a fraction of one, or whole ones."""
     if number(value) < 0 or (value > 1 and value != int(value)):
-        raise refuse(("", f"must be a whole number or a fraction between 0 and 1, not {show(value)}"))
+        raise refuse(f"must be a whole number or a fraction between 0 and 1, not {show(value)}")
     if 0 < value < LEAST_SHARE:
-        raise refuse(("", f"must be at least {LEAST_SHARE:.4f}, not {show(value)}"))
+        raise refuse(f"must be at least {LEAST_SHARE:.4f}, not {show(value)}")
     return float(value)
 
 
 def _cores(value: Any) -> float:
     if _amount(value) == 0:
-        raise refuse(("", "must be above 0"))
+        raise refuse("must be above 0")
     return float(value)
 
 
@@ -113,13 +103,13 @@ def _memory(value: Any) -> int:
         pattern = r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?"
         match = re.fullmatch(pattern, value, re.IGNORECASE | re.ASCII)
         if match is None:
-            raise refuse(("", f'must be an amount of memory such as "4GiB" or "500MiB", not {show(value)}'))
+            raise refuse(f'must be an amount of memory such as "4GiB" or "500MiB", not {show(value)}')
         value = float(match[1]) * _UNITS[match[2].upper()]
     if number(value) < 1:
-        raise refuse(("", "must be above 0"))
+        raise refuse("must be above 0")
     if value < _UNITS["M"]:
         meant = f'; did you mean "{int(value)}{"GiB" if value < 128 else "MiB"}"?' if value < 1024 else ""
-        raise refuse(("", f"must be at least 1MiB, not {int(value):,} bytes{meant}"))
+        raise refuse(f"must be at least 1MiB, not {int(value):,} bytes{meant}")
     return int(number(int(value)))  # the space is stored as JSON, whose integers have 64 bits here
 
 
@@ -133,9 +123,16 @@ _AMOUNT_SCHEMA = _WHOLE_ABOVE_ONE | {
     "minimum": 0,
     "not": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": LEAST_SHARE},
 }
+_MEMORY_SCHEMA = {
+    "type": ["string", "number"],
+    "pattern": r"^(?=.*[1-9])([0-9]{7,}(\.[0-9]+)?\s*|[0-9]{4,}(\.[0-9]+)?\s*[Kk]"
+    r"|[0-9]+(\.[0-9]+)?\s*[MGTmgt])([Ii]?[Bb])?$",
+    "minimum": _UNITS["M"],
+}
 
 
 STRATEGIES = ("ddp", "fsdp", "deepspeed")
+Strategy = Literal["ddp", "fsdp", "deepspeed"]
 ZERO_STAGE = 2  # of deepspeed, by default
 
 
@@ -145,7 +142,7 @@ def _strategy(value: Any) -> str:
     message = f'must be "ddp", "fsdp" or "deepspeed", not {show(value)}'
     if isinstance(value, str) and value.lower() == "horovod":
         message += "; start it from a script of your own with horovodrun: objective: {command: [...]}"
-    raise refuse(("", message))
+    raise refuse(message)
 
 
 class Confirm(Model):
@@ -161,22 +158,15 @@ class Execution(Model):
     """How trials run on this machine, or on a cluster."""
 
     workers: Annotated[
-        int | Literal["auto"],
-        PlainValidator(_workers),
-        WithJsonSchema(_COUNT_SCHEMA),
+        int | Literal["auto"], PlainValidator(partial(_count, of="processes")), _COUNT_SCHEMA
     ] = "auto"
     """Trials at the same time, each in a process; auto fits the machine."""
-    pack: Annotated[int | Literal["auto"], PlainValidator(_pack), WithJsonSchema(_COUNT_SCHEMA)] = 1
+    pack: Annotated[int | Literal["auto"], PlainValidator(partial(_count, of="trials")), _COUNT_SCHEMA] = 1
     """Trials of the objective lora that a process trains together; auto measures what is fastest."""
     processes_per_trial: Annotated[int, Field(ge=1, le=1024)] = 1
     """Processes that train a trial together, started as by torchrun; each gets a part of the cores."""
     strategy: (
-        Annotated[
-            Literal["ddp", "fsdp", "deepspeed"],
-            PlainValidator(_strategy),
-            WithJsonSchema({"enum": list(STRATEGIES)}),
-        ]
-        | None
+        Annotated[Strategy, PlainValidator(_strategy), WithJsonSchema({"enum": list(STRATEGIES)})] | None
     ) = None
     """How the processes divide a trial of lora, pretrain or hf_lora: ddp, fsdp, or deepspeed with ZeRO."""
     zero_stage: Annotated[int, Field(ge=1, le=3)] | None = None
@@ -185,21 +175,7 @@ class Execution(Model):
     """CPU cores of a trial, such as 0.5 or 4; by default the workers share all cores evenly."""
     gpus_per_trial: Annotated[float, PlainValidator(_amount), WithJsonSchema(_AMOUNT_SCHEMA)] | None = None
     """GPUs of a trial; 0.25 lets four trials share one, 0 trains on the CPU."""
-    max_memory: (
-        Annotated[
-            int,
-            PlainValidator(_memory),
-            WithJsonSchema(
-                {
-                    "type": ["string", "number"],
-                    "pattern": r"^(?=.*[1-9])([0-9]{7,}(\.[0-9]+)?\s*|[0-9]{4,}(\.[0-9]+)?\s*[Kk]"
-                    r"|[0-9]+(\.[0-9]+)?\s*[MGTmgt])([Ii]?[Bb])?$",
-                    "minimum": _UNITS["M"],
-                }
-            ),
-        ]
-        | None
-    ) = None
+    max_memory: Annotated[int, PlainValidator(_memory), WithJsonSchema(_MEMORY_SCHEMA)] | None = None
     """Memory of a trial, packed or not, and the programs it starts: 4GiB; a trial that takes more ends."""
     retries: NotNegative = 1
     """How often a failed trial is retried from its checkpoint."""
@@ -212,20 +188,16 @@ class Execution(Model):
     def _check(self) -> Execution:
         ranks = self.processes_per_trial
         if ranks == 1 and self.strategy is not None:
-            raise refuse(("strategy", "divides a trial among several processes: set processes_per_trial"))
+            raise refuse("divides a trial among several processes: set processes_per_trial", "strategy")
         if self.zero_stage is not None and self.strategy != "deepspeed":
-            raise refuse(("zero_stage", "is an option of deepspeed: set strategy: deepspeed"))
+            raise refuse("is an option of deepspeed: set strategy: deepspeed", "zero_stage")
         if ranks > 1 and self.pack != 1:
-            raise refuse(
-                ("pack", f"must be 1 beside processes_per_trial: {ranks}; such trials are not packed")
-            )
+            raise refuse(f"must be 1 beside processes_per_trial: {ranks}; such trials are not packed", "pack")
         if ranks > 1 and self.gpus_per_trial is not None and self.gpus_per_trial % ranks:
             raise refuse(
-                (
-                    "gpus_per_trial",
-                    f"must be a multiple of processes_per_trial ({ranks}), or 0 to train on the CPU, "
-                    f"not {self.gpus_per_trial:g}: each process has a GPU of its own",
-                )
+                f"must be a multiple of processes_per_trial ({ranks}), or 0 to train on the CPU, "
+                f"not {self.gpus_per_trial:g}: each process has a GPU of its own",
+                "gpus_per_trial",
             )
         return self
 

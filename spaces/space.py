@@ -44,7 +44,7 @@ class Space:
         limit: Limit | None = None,
     ) -> None:
         self.parameters = dict(parameters)
-        self.searched = tuple(name for name, p in parameters.items() if isinstance(p, Range | Choice))
+        self.searched = {name: p for name, p in parameters.items() if isinstance(p, Range | Choice)}
         self.order = tuple(order(self.parameters))  # each after the parameters that it reads
         self._constraints = [Expression.parse(text) for text in constraints]
         self._expressions: dict[str, Expression] = {}
@@ -139,7 +139,7 @@ class Space:
         """A random configuration that satisfies the constraints; raises `SpaceError` where none is found."""
         draws = self._affordable(DRAWS)
         for _ in range(draws):
-            config, refused = self._draw(rng)
+            config, refused = self.proposed(_drawn_by(rng))
             if refused is None:
                 return config
         message = f"none of {draws:,} random configurations satisfies the constraints; the last: {refused}"
@@ -155,14 +155,15 @@ class Space:
             return 1.0
         if seed not in self._shares:
             rng, samples = random.Random(seed), self._affordable(SHARE_DRAWS)
-            self._shares[seed] = sum(self._draw(rng)[1] is None for _ in range(samples)) / samples
+            draws = (self.proposed(_drawn_by(rng)) for _ in range(samples))
+            self._shares[seed] = sum(refused is None for _, refused in draws) / samples
         return self._shares[seed]
 
     def grid(self) -> Iterator[dict[str, Any]]:
         """Every configuration that satisfies the constraints; raises `SpaceError` on a continuous range."""
         if unlisted := [self._issue(*problem) for problem in self.unlisted()]:
             raise SpaceError(unlisted)
-        return self._walk({name: self.searched_parameter(name).values() or [] for name in self.searched})
+        return self._walk({name: parameter.values() or [] for name, parameter in self.searched.items()})
 
     def _walk(self, values: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
         """Count like an odometer: `turns` has an index for each suggestion, and the last one moves first."""
@@ -204,7 +205,7 @@ class Space:
     @cached_property
     def _points(self) -> int | None:
         """The number of combinations of values, refused or not; None where they cannot be listed."""
-        counts = [_count(self.searched_parameter(name)) for name in self.searched]
+        counts = [_count(parameter) for parameter in self.searched.values()]
         return None if None in counts else prod(count or 0 for count in counts)
 
     @property
@@ -243,17 +244,10 @@ class Space:
             raise TypeError(f"{name} is not a range")
         return parameter.snap(value)
 
-    def searched_parameter(self, name: str) -> Range | Choice:
-        """The searched parameter of this name; raises `KeyError` where it is not searched."""
-        parameter = self.parameters[name]
-        if not isinstance(parameter, Range | Choice):
-            raise KeyError(name)
-        return parameter
-
     def unlisted(self) -> Iterator[Problem]:
         """The ranges that cannot be part of a grid, and a grid with too many points."""
-        for name in self.searched:
-            if self.searched_parameter(name).values() is None:
+        for name, parameter in self.searched.items():
+            if parameter.values() is None:
                 yield f"parameters.{name}", "a grid needs values that can be listed; add a step or a factor"
         most = self._affordable(LARGEST_WALKED)
         if not self._is_free and (self._points or 0) > most:
@@ -314,9 +308,6 @@ class Space:
             return parameter.middle() if parameter.prior is None else parameter.accept(parameter.prior.at)
 
         return self.resolve(suggest)
-
-    def _draw(self, rng: random.Random) -> tuple[dict[str, Any], str | None]:
-        return self.proposed(_drawn_by(rng))
 
     def _active(self, name: str, parameter: Parameter, config: Mapping[str, Any]) -> bool:
         """Whether the parameter exists; one that depends on a missing parameter does not."""

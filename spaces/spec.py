@@ -45,17 +45,17 @@ FORMULA: TypeAdapter[Any] = TypeAdapter(Formula)
 
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 200:
-        raise refuse(("", f"must be a text of 1 to 200 characters, not {show(value)}"))
+        raise refuse(f"must be a text of 1 to 200 characters, not {show(value)}")
     if any(not letter.isprintable() or letter in "/\\" for letter in value):
-        raise refuse(("", f"{show(value)} has a slash, a line break or another character no name may have"))
+        raise refuse(f"{show(value)} has a slash, a line break or another character no name may have")
     if value.startswith("-"):
-        raise refuse(("", f"{show(value)} begins with a dash, so commands would take it for an option"))
+        raise refuse(f"{show(value)} begins with a dash, so commands would take it for an option")
     return value
 
 
 def _baseline(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise refuse(("", f"must be a mapping such as {{learning_rate: 1e-3}}, not {show(value)}"))
+        raise refuse(f"must be a mapping such as {{learning_rate: 1e-3}}, not {show(value)}")
     return {name: plain(given) for name, given in value.items()}
 
 
@@ -117,16 +117,15 @@ class Spec(Model):
         texts["parameters"] = sum(map(len, (*conditions, *derived)))
         if (total := sum(texts.values())) > MOST_EXPRESSION_TEXT:
             message = f"the expressions of a space have at most {MOST_EXPRESSION_TEXT:,} characters in total"
-            raise refuse((max(texts, key=lambda section: texts[section]), f"{message}, not {total:,}"))
+            raise refuse(f"{message}, not {total:,}", max(texts, key=lambda section: texts[section]))
         if self.metric == "step":
-            raise refuse(("metric", 'must not be "step", the key of a report\'s step'))
+            raise refuse('must not be "step", the key of a report\'s step', "metric")
         if self.audit and self.audit < LEAST_AUDIT:
-            raise refuse(("audit", f"must be at least {LEAST_AUDIT:g}, or 0 for none"))
+            raise refuse(f"must be at least {LEAST_AUDIT:g}, or 0 for none", "audit")
         if self.audit and not isinstance(self.early_stopping, Rungs):
             method = self.early_stopping.method
-            raise refuse(
-                ("audit", f"needs rungs, but early_stopping.method is {method}: use hyperband or asha")
-            )
+            message = f"needs rungs, but early_stopping.method is {method}: use hyperband or asha"
+            raise refuse(message, "audit")
         return self
 
     @cached_property

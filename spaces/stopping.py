@@ -82,9 +82,9 @@ class Rungs(EarlyStopping):
     @model_validator(mode="after")
     def _check(self) -> Rungs:
         if self.min >= self.max:
-            raise refuse(("min", f"min {self.min} must be below max {self.max}"))
+            raise refuse(f"min {self.min} must be below max {self.max}", "min")
         if self.alike and self.type != "promotion":
-            raise refuse(("alike", "needs type: promotion; type: stopping compares all trials"))
+            raise refuse("needs type: promotion; type: stopping compares all trials", "alike")
         return self
 
 
@@ -145,9 +145,9 @@ class Threshold(EarlyStopping):
     @model_validator(mode="after")
     def _check(self) -> Threshold:
         if self.lower is None and self.upper is None:
-            raise refuse(("", "needs lower or upper"))
+            raise refuse("needs lower or upper")
         if self.lower is not None and self.upper is not None and self.lower >= self.upper:
-            raise refuse(("lower", f"lower {self.lower:g} must be below upper {self.upper:g}"))
+            raise refuse(f"lower {self.lower:g} must be below upper {self.upper:g}", "lower")
         return self
 
 

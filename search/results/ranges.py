@@ -66,7 +66,7 @@ def narrow_ranges(result: StudyResult) -> NarrowRanges:
 
 
 def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial) -> NarrowRange | None:
-    parameter = spec.space.searched_parameter(name)
+    parameter = spec.space.searched[name]
     if isinstance(parameter, Choice) and not is_ordered(parameter):
         return None
     having = [trial for trial in ranked if name in trial.params]
@@ -94,7 +94,7 @@ def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial)
 
 def _is_allowed(spec: Spec, name: str, wider: Range | Choice, best: Sequence[FrozenTrial]) -> bool:
     """Whether the constraints let any of the best go beyond the end, all else as it is."""
-    parameter, cube, axis = spec.space.searched_parameter(name), UnitCube(spec.space), UnitAxis(wider)
+    parameter, cube, axis = spec.space.searched[name], UnitCube(spec.space), UnitAxis(wider)
     values = (axis.value(place / LOOKED_AT) for place in range(LOOKED_AT + 1))
     beyond = [value for value in values if not _has(parameter, value)]
 

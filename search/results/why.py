@@ -9,7 +9,7 @@ from inspect import signature
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ...spaces import Choice, Range, Spec
+from ...spaces import Spec
 from ...spaces.samplers import GP, TPE
 from ...spaces.stopping import Rungs
 from ...storage.locks import driver_running
@@ -90,8 +90,7 @@ def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -
     own = trial.system_attrs.get(SUGGESTED_BY)
     if own is not None:
         return f"{own} ({sampler})"
-    searched_ones = (spec.space.searched_parameter(name) for name in spec.space.searched)
-    priors = any(isinstance(p, Range | Choice) and p.prior is not None for p in searched_ones)
+    priors = any(parameter.prior is not None for parameter in spec.space.searched.values())
     near = ", or near a prior" if priors else ""
     if sampler == "random":
         return f"drawn at random{near}"

@@ -42,7 +42,7 @@ def suggest(trial: optuna.Trial, name: str, parameter: Range | Choice) -> Any:
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
     """The Optuna distributions of all searched parameters."""
-    return {name: distribution(space.searched_parameter(name)) for name in space.searched}
+    return {name: distribution(parameter) for name, parameter in space.searched.items()}
 
 
 def is_conditional(spec: Spec) -> bool:

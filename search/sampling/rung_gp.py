@@ -111,8 +111,7 @@ class RungGPSampler(WholeSampler):
         fading = max(0.5 ** (number / PRIOR_HALF_LIFE), MIN_PRIOR_FADING)
         chance = rng.random()
         near = point.copy()
-        for index, name in enumerate(self._space.searched):
-            parameter = self._space.searched_parameter(name)
+        for index, (name, parameter) in enumerate(self._space.searched.items()):
             prior = parameter.prior
             if prior is None or chance >= PRIOR_SHARE[prior.confidence] * fading:
                 continue

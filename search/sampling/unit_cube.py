@@ -22,10 +22,8 @@ class UnitCube:
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        parameters = [space.searched_parameter(name) for name in space.searched]
-        self._axes = {
-            name: UnitAxis(p, i) for i, (name, p) in enumerate(zip(space.searched, parameters, strict=True))
-        }
+        parameters = list(space.searched.values())
+        self._axes = {name: UnitAxis(p, i) for i, (name, p) in enumerate(space.searched.items())}
         self.dimensions = len(parameters)
         self.unordered = np.array([isinstance(p, Choice) and not is_ordered(p) for p in parameters], bool)
         self._sizes = [len(p.choices) if isinstance(p, Choice) else 0 for p in parameters]

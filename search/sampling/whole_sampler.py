@@ -93,5 +93,5 @@ class WholeSampler(BaseSampler):
     ) -> Any:
         """A random value for an enqueued trial whose given values match no point of the grid."""
         seed = derived_seed(self._spec.search.seed, "sampler", trial.number, param_name)
-        parameter = self._space.searched_parameter(param_name)
+        parameter = self._space.searched[param_name]
         return label_of(parameter, parameter.sample(random.Random(seed)))

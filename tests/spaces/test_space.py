@@ -203,7 +203,7 @@ def test_a_constraint_without_a_value_is_broken(constraint: str) -> None:
 
 
 def test_searched_names_come_in_the_order_of_the_file(spec: Spec) -> None:
-    assert spec.space.searched == (
+    assert tuple(spec.space.searched) == (
         "learning_rate",
         "lora_r",
         "alpha_over_r",

@@ -49,7 +49,7 @@ def test_any_text_is_read_as_json_writes_it(texts: list[str], escaped: bool) -> 
     if not escaped:  # some characters stand in no YAML as they are
         written = "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in written)
     spec = loads(written)
-    assert spec.space.searched_parameter("x").values() == texts
+    assert spec.space.searched["x"].values() == texts
     assert Spec.from_json(json.loads(json.dumps(spec.to_json()))).fingerprint() == spec.fingerprint()
 
 

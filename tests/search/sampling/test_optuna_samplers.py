@@ -215,7 +215,7 @@ def test_every_valid_range_is_a_valid_distribution_of_optuna(
         spec = make_spec(parameters={"x": fields})
     except SpaceError:
         return
-    parameter = spec.space.searched_parameter("x")
+    parameter = spec.space.searched["x"]
     wanted: Any = distribution(parameter)  # a warning would be an error
     assert (wanted.low, wanted.high) == (parameter.min, parameter.max)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
