@@ -1,4 +1,4 @@
-"""What is allowed in a space but probably not meant: warnings, each with its place."""
+"""What is allowed in a space but probably not meant: warnings, each with its place in the file."""
 
 from __future__ import annotations
 
@@ -19,16 +19,9 @@ Warnings = Iterator[tuple[str, str]]
 
 def warnings(spec: Spec) -> list[Issue]:
     """Every warning about a spec, in the order of the file."""
-    found = [
-        *_kinds(spec),
-        *_logarithms(spec),
-        *_resource(spec),
-        *_grid(spec),
-        *_values(spec),
-        *_constraints(spec),
-        *_categories(spec),
-    ]
-    return sorted((spec.issue(*one) for one in found), key=lambda issue: (issue.line, issue.column))
+    checks = (_kinds, _logarithms, _resource, _grid, _values, _constraints, _categories)
+    issues = (spec.issue(*warning) for check in checks for warning in check(spec))
+    return sorted(issues, key=lambda issue: (issue.line, issue.column))
 
 
 def _kinds(spec: Spec) -> Warnings:
@@ -44,10 +37,8 @@ def _kinds(spec: Spec) -> Warnings:
             yield f"parameters.{name}", message + f"write min: {int(low)}, max: {int(high)}, else min: {low}"
         elif parameter.is_int and low >= -1 and high <= 1:
             values = ", ".join(map(brief, parameter.values() or ()))
-            message = (
-                f"has two integer bounds, so it is {values} with nothing between; for real numbers write "
-            )
-            yield f"parameters.{name}", message + f"min: {float(low)}, max: {float(high)}"
+            message = f"has two integer bounds, so it is {values} with nothing between; for real numbers "
+            yield f"parameters.{name}", message + f"write min: {float(low)}, max: {float(high)}"
 
 
 def _logarithms(spec: Spec) -> Warnings:
@@ -71,7 +62,7 @@ def _resource(spec: Spec) -> Warnings:
 
 
 def _grid(spec: Spec) -> Warnings:
-    size, trials = spec.space.grid_size(), spec.budget.trials
+    size, trials = spec.space.grid_size, spec.budget.trials
     if size is None or trials is None:
         return
     if size < trials and spec.search.sampler != "grid":  # a grid search simply ends

@@ -153,11 +153,11 @@ def bare(data: Mapping[str, Any], places: Places) -> list[Issue]:
         f"this looks like a search space for {tool}; in hpsearch's own language, it is part of a file: under "
         '"parameters", beside "version", "name", "objective" and "metric"'
     )
-    found = [Issue(places.file, 1, 1, "", message)]
+    issues = [Issue(places.file, 1, 1, "", message)]
     for name, key in foreign_keys.items():
         if instead := foreign_key(key or "", ["when"], data[name].get(key)):
-            found.append(places.issue(join(name, key or ""), instead, key=True))
-    return found
+            issues.append(places.issue(join(name, key or ""), instead, key=True))
+    return issues
 
 
 def foreign(data: Any, places: Places) -> Iterator[Issue]:

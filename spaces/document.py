@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,11 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import (
     AliasEvent,
+    CollectionEndEvent,
     CollectionStartEvent,
     DocumentStartEvent,
     Event,
-    MappingEndEvent,
-    MappingStartEvent,
     ScalarEvent,
-    SequenceEndEvent,
     SequenceStartEvent,
 )
 from ruamel.yaml.reader import ReaderError
@@ -37,7 +36,6 @@ LARGEST_FILE = 4 * LARGEST_TEXT  # bytes
 MOST_VALUES_IN_FILE = 20_000  # after aliases are expanded
 DEEPEST_YAML = 20  # levels of nesting
 INTEGER_BOUND = 2**63
-HALF_A_CHARACTER = "holds half a character: a surrogate such as \\ud83e means nothing without its other half"
 
 NULL = re.compile(r"|~|null|Null|NULL")
 TRUE = re.compile(r"true|True|TRUE")
@@ -155,7 +153,6 @@ class _Composer:
         self.events = events
         self.file = file
         self.anchors: dict[str, YamlNode] = {}
-        self.closed = 0  # where the last list or mapping was closed, in characters
 
     def document(self) -> YamlNode | None:
         root = None
@@ -180,31 +177,25 @@ class _Composer:
         if isinstance(event, ScalarEvent):
             try:
                 text = with_whole_characters(event.value)
-            except UnicodeDecodeError:
-                raise self.refusal(event, HALF_A_CHARACTER) from None
-            node = YamlNode(line, column, text, str, (start, event.end_mark.index), event.style is None)
-        elif isinstance(event, SequenceStartEvent):
-            items = list(self.items(SequenceEndEvent, depth))
-            span = (start, self._end(event, items))
-            node = YamlNode(line, column, items, list, span, flow=event.flow_style)
+            except ValueError as error:
+                raise self.refusal(event, str(error)) from None
+            node = YamlNode(line, column, text, str, (start, event.end_mark.index), plain=event.style is None)
         else:
-            assert isinstance(event, MappingStartEvent)
-            items = list(self.items(MappingEndEvent, depth))
-            pairs = list(zip(items[::2], items[1::2], strict=True))
-            span = (start, self._end(event, items))
-            node = YamlNode(line, column, pairs, dict, span, flow=event.flow_style)
+            assert isinstance(event, CollectionStartEvent)
+            items: list[YamlNode] = []
+            while not isinstance(inner := next(self.events), CollectionEndEvent):
+                items.append(self.node(inner, depth + 1))
+            end = inner.end_mark.index
+            if items and not event.flow_style:  # the parser notices the end of a block too late
+                end = max(item.span[1] for item in items)
+            if isinstance(event, SequenceStartEvent):
+                node = YamlNode(line, column, items, list, (start, end), flow=event.flow_style)
+            else:
+                pairs = list(zip(items[::2], items[1::2], strict=True))
+                node = YamlNode(line, column, pairs, dict, (start, end), flow=event.flow_style)
         if event.anchor is not None:
             self.anchors[event.anchor] = node
         return node
-
-    def items(self, end: type[Event], depth: int) -> Iterator[YamlNode]:
-        while not isinstance(event := next(self.events), end):
-            yield self.node(event, depth + 1)
-        self.closed = event.end_mark.index
-
-    def _end(self, event: CollectionStartEvent, items: list[YamlNode]) -> int:
-        """Where the list or mapping just read ends; the parser notices the end of a block too late."""
-        return self.closed if event.flow_style or not items else max(item.span[1] for item in items)
 
     def refusal(self, event: Event, message: str) -> SpaceError:
         mark = event.start_mark
@@ -299,9 +290,13 @@ def written(value: Any) -> str:
 def with_whole_characters(text: str) -> str:
     """The text with each pair of surrogates, as JSON escapes characters beyond 16 bits, as one character.
 
-    Raises `UnicodeDecodeError` for a surrogate without its other half.
+    Raises `ValueError` for a surrogate without its other half.
     """
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
+    try:
+        return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        message = "holds half a character: a surrogate such as \\ud83e means nothing without its other half"
+        raise ValueError(message) from None
 
 
 def _visible(character: str) -> str:
@@ -320,20 +315,11 @@ def could_be_more(text: str) -> bool:
         return True
     if YAML_1_1.fullmatch(text):
         return True
-    return any(_is_read(text, reader) for reader in (json.loads, float)) or not _is_text(text)
-
-
-def _is_text(text: str) -> bool:
+    for reader in (json.loads, float):  # Python's reads `nan` and `1_000` as numbers
+        with suppress(ValueError, RecursionError):
+            reader(text)
+            return True
     try:
-        return isinstance(scalar(text), str)
+        return not isinstance(scalar(text), str)
     except ValueError:  # .inf
-        return False
-
-
-def _is_read(text: str, reader: Callable[[str], Any]) -> bool:
-    """Whether a reader accepts the text: Python's reads `nan` and `1_000` as numbers."""
-    try:
-        reader(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+        return True

@@ -29,22 +29,22 @@ def with_log_range(
     before = loads(text, file, presets)
     root = compose(text, file)
     assert root is not None
-    parameters = _pairs(root)["parameters"][1]
-    pairs = _pairs(parameters)
+    _, parameters = _pairs(root)["parameters"]
+    key, value = _pairs(parameters).get(name, (None, None))
     # Quoted like its own name: JSON, which is YAML too, quotes everything.
-    quote = '"' if name in pairs and text[pairs[name][0].span[0]] == '"' else ""
+    quote = '"' if key is not None and text[key.span[0]] == '"' else ""
     flow = log_range(low, high, quote)
     wanted = f"write it by hand: {name}: {flow}"
 
     def refuse(why: str) -> SpaceError:
         return SpaceError([before.issue(f"parameters.{name}", f"{why}; {wanted}")])
 
-    if name not in pairs:
+    if key is None or value is None:
         edits = _added(text, parameters, f"{name}: {flow}")
-    elif pairs[name][1].span[0] < pairs[name][0].span[0]:
+    elif value.span < key.span:
         raise refuse("is an alias of another value")
     else:
-        edits = _changed(text, pairs[name][1], low, high, flow, quote)
+        edits = _changed(text, value, low, high, flow, quote)
     if edits is None:
         raise refuse("cannot be changed in place without loss")
     for start, end, new in sorted(edits, reverse=True):
@@ -53,9 +53,9 @@ def with_log_range(
         after = loads(text, file, presets)
     except SpaceError as error:
         raise refuse(f"cannot be {flow}: {error.issues[0].message}") from None
-    found = after.parameters[name]
-    others = before.model_copy(update={"parameters": {**before.parameters, name: found}})
-    if not (isinstance(found, Range) and (found.min, found.max, found.log) == (low, high, True)):
+    changed = after.parameters[name]
+    others = before.model_copy(update={"parameters": {**before.parameters, name: changed}})
+    if not (isinstance(changed, Range) and (changed.min, changed.max, changed.log) == (low, high, True)):
         raise refuse("is written in a way that would be misread")
     if others.to_json()["parameters"] != after.to_json()["parameters"]:
         raise refuse("shares its text with another parameter")
@@ -76,11 +76,11 @@ def _changed(text: str, node: YamlNode, low: float, high: float, flow: str, quot
     inside = _pairs(node)
     if not {"min", "max"} <= inside.keys() or inside.keys() & {"step", "factor"}:
         return None
-    edits = [(*inside["min"][1].span, _number(low)), (*inside["max"][1].span, _number(high))]
+    (_, first), (key, last) = inside["min"], inside["max"]
+    edits = [(*first.span, _number(low)), (*last.span, _number(high))]
     if "log" in inside:
-        log = inside["log"][1]
+        _, log = inside["log"]
         return edits if log.content == "true" else [*edits, (*log.span, "true")]
-    key, last = inside["max"]
     if node.flow:
         edits[1] = (*last.span, f"{_number(high)}, {quote}log{quote}: true")
         return edits
@@ -92,7 +92,7 @@ def _added(text: str, parameters: YamlNode, line: str) -> list[Edit] | None:
     """The edit that adds a line to the parameters; None where they stand in brackets."""
     if parameters.flow:
         return None
-    first = _first_key(parameters)
+    (first, _), *_ = _pairs(parameters).values()
     end = _line_end(text, parameters.span[1] - text[: parameters.span[1]].endswith("\n"))
     return [(end, end, f"{_break(text)}{_indent(text, first)}{line}")]
 
@@ -103,19 +103,15 @@ def _pairs(node: YamlNode) -> dict[str, tuple[YamlNode, YamlNode]]:
     return {key.content: (key, value) for key, value in pairs}
 
 
-def _first_key(node: YamlNode) -> YamlNode:
-    return next(iter(_pairs(node).values()))[0]
-
-
 def _indent(text: str, key: YamlNode) -> str:
     return text[text.rfind("\n", 0, key.span[0]) + 1 : key.span[0]]
 
 
-def _line_end(text: str, place: int) -> int:
-    """The end of the line around a place, before its line break."""
-    end = text.find("\n", place)
+def _line_end(text: str, index: int) -> int:
+    """The end of the line around a character, before its line break."""
+    end = text.find("\n", index)
     end = len(text) if end < 0 else end
-    return end - (text[:end].endswith("\r"))
+    return end - text[:end].endswith("\r")
 
 
 def _break(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from .document import HALF_A_CHARACTER, with_whole_characters
+from .document import with_whole_characters
 from .expressions import Expression, ExpressionError
 
 UNIT_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -96,7 +96,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return number(value)
     if isinstance(value, str):
-        return _whole(value)
+        return with_whole_characters(value)
     if isinstance(value, bool | None):
         return value
     raise refuse(f"must be text, number, true, false, null or a list of these, not {show(value)}")
@@ -118,14 +118,7 @@ def text(value: Any) -> str:
     """The value where it is a text that is not blank."""
     if not isinstance(value, str) or not value.strip():
         raise refuse(f"must be a text, not {show(value)}")
-    return _whole(value)
-
-
-def _whole(value: str) -> str:
-    try:
-        return with_whole_characters(value)
-    except UnicodeDecodeError:
-        raise refuse(HALF_A_CHARACTER) from None
+    return with_whole_characters(value)
 
 
 def named(key: str, default: str | None = None) -> Discriminator:

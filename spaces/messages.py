@@ -153,6 +153,8 @@ def _union_issue(kind: str, path: str, value: Any, places: Places) -> Issue:
 
 def _message(kind: str, detail: Any) -> str:
     context, value = detail.get("ctx", {}), detail["input"]
+    if kind == "value_error":
+        return str(context["error"])
     if kind == "missing":
         return "is missing"
     if kind == "literal_error":

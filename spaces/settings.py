@@ -47,16 +47,9 @@ def trackers(value: Any) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _trackers(value: Any) -> list[str]:
-    try:
-        return trackers(value)
-    except ValueError as error:
-        raise refuse(str(error)) from None
-
-
 Trackers = Annotated[
     list[str],
-    PlainValidator(_trackers),
+    PlainValidator(trackers),
     WithJsonSchema(
         {
             "if": {"type": "array"},

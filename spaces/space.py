@@ -47,13 +47,10 @@ class Space:
         self.searched = {name: p for name, p in parameters.items() if isinstance(p, Range | Choice)}
         self.order = tuple(order(self.parameters))  # each after the parameters that it reads
         self._constraints = [Expression.parse(text) for text in constraints]
-        self._expressions: dict[str, Expression] = {}
-        self._conditions: dict[str, Expression] = {}
-        for name, parameter in parameters.items():
-            if isinstance(parameter, Derived):
-                self._expressions[name] = Expression.parse(parameter.expr)
-            if isinstance(parameter.when, str):
-                self._conditions[name] = Expression.parse(parameter.when)
+        derived = {name: p.expr for name, p in parameters.items() if isinstance(p, Derived)}
+        conditions = {name: p.when for name, p in parameters.items() if isinstance(p.when, str)}
+        self._expressions = {name: Expression.parse(text) for name, text in derived.items()}
+        self._conditions = {name: Expression.parse(text) for name, text in conditions.items()}
         self._baseline = baseline
         self._issue = issue
         self._limit = limit
@@ -78,12 +75,13 @@ class Space:
         Where an expression of a parameter has no value, the configuration is incomplete.
         """
         config: dict[str, Any] = {}
+        refused = None
         try:
             self._fill(config, suggest)
         except SpaceError as error:
-            return self._in_order(config), error.issues[0].message
-        found = self._in_order(config)
-        return found, self.violated(found)
+            refused = error.issues[0].message
+        config = self._in_order(config)
+        return config, refused or self.violated(config)
 
     def _fill(self, config: dict[str, Any], suggest: Suggest) -> None:
         for name in self.order:
@@ -186,16 +184,13 @@ class Space:
                 return
             turns[-1] += 1
 
+    @cached_property  # it is asked for often, and conditional grids are counted one by one
     def grid_size(self) -> int | None:
         """The number of configurations that `grid` gives; None where a range cannot be listed.
 
         Above 10,000, or less where there are many expressions, this is an upper bound that ignores conditions
         and constraints.
         """
-        return self._grid_size
-
-    @cached_property  # it is asked for often, and conditional grids are counted one by one
-    def _grid_size(self) -> int | None:
         if (size := self._points) is None:
             return None
         plain = self._is_free and all(p.when is None for p in self.parameters.values())
@@ -215,12 +210,12 @@ class Space:
 
     def few(self) -> int | None:
         """The number of configurations of a small space; None for any other."""
-        size = self.grid_size() if self.searched else None
+        size = self.grid_size if self.searched else None
         return size if size is not None and size <= self._affordable(FEW_CONFIGS) else None
 
     def baseline(self) -> dict[str, Any] | None:
         """The file's baseline, completed by priors, middles and first choices; None without a baseline."""
-        return None if self._baseline is None else self._central(self._baseline)
+        return None if self._baseline is None else self.resolve(_central(self._baseline))
 
     def central(self) -> dict[str, Any]:
         """The baseline; without one, the configuration of priors, middles and first choices.
@@ -228,14 +223,13 @@ class Space:
         A random configuration where an expression has no value there.
         """
         try:
-            return self._central(self._baseline or {})
+            return self.resolve(_central(self._baseline or {}))
         except NoValue:
             return self.sample(random.Random(0))
 
     def corners(self) -> list[dict[str, Any]]:
         """The configurations of all lowest and of all highest values, where they are not refused."""
-        found = [self.proposed(_lowest), self.proposed(_highest)]
-        return [config for config, refused in found if refused is None]
+        return [config for config, refused in map(self.proposed, (_lowest, _highest)) if refused is None]
 
     def snap(self, name: str, value: float) -> int | float:
         """The value of a range nearest to `value`; nearest in ratio where a factor multiplies."""
@@ -257,10 +251,10 @@ class Space:
     def problems(self) -> Iterator[Problem]:
         """Problems that only configurations reveal: expressions without a value, a bad baseline."""
         mistakes, lacking, whole = self._tried
-        found = mistakes or (lacking if not whole else {})
-        if not found and self._constraints and self.few() == 0:
-            found = {"constraints": "no configuration satisfies them"}
-        yield from found.items() if found else self._baseline_problems()
+        faults = mistakes or (lacking if not whole else {})
+        if not faults and self._constraints and self.few() == 0:
+            faults = {"constraints": "no configuration satisfies them"}
+        yield from faults.items() if faults else self._baseline_problems()
 
     def lacking(self) -> Iterator[Problem]:
         """Expressions that have no value in some of the tried configurations."""
@@ -274,40 +268,26 @@ class Space:
         Each expression by its path, with its first message.
         """
         rng = random.Random(0)
-        trials: list[Callable[[], Any]] = [
-            lambda: self.resolve(_lowest),
-            lambda: self.resolve(_highest),
-            lambda: self._central({}),
-        ]
-        trials += [lambda: self.resolve(_drawn_by(rng))] * 50
+        suggesters = [_lowest, _highest, _central({}), *[_drawn_by(rng)] * 50]
         mistakes: dict[str, str] = {}
         lacking: dict[str, str] = {}
         whole = 0
-        for trial in trials:
+        for suggest in suggesters:
             try:
-                next(self._broken(trial()), None)
+                next(self._broken(self.resolve(suggest)), None)
                 whole += 1
             except SpaceError as error:
-                found = lacking if isinstance(error, NoValue) else mistakes
-                found.setdefault(error.issues[0].path, error.issues[0].message)
+                faults = lacking if isinstance(error, NoValue) else mistakes
+                faults.setdefault(error.issues[0].path, error.issues[0].message)
         return mistakes, lacking, whole
 
     def _baseline_problems(self) -> Iterator[Problem]:
         try:
-            config = self.baseline()
-            found = [] if config is None else list(self.misfits(config, self._baseline or {}, "baseline"))
+            config = self.baseline() or {}
+            for name, message in list(self.misfits(config, self._baseline or {}, "baseline")):
+                yield f"baseline.{name}" if name else "baseline", message
         except SpaceError as error:
             yield "baseline", error.issues[0].message
-            return
-        yield from ((f"baseline.{name}" if name else "baseline", message) for name, message in found)
-
-    def _central(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        def suggest(name: str, parameter: Range | Choice) -> Any:
-            if name in given:
-                return parameter.accept(given[name])
-            return parameter.middle() if parameter.prior is None else parameter.accept(parameter.prior.at)
-
-        return self.resolve(suggest)
 
     def _active(self, name: str, parameter: Parameter, config: Mapping[str, Any]) -> bool:
         """Whether the parameter exists; one that depends on a missing parameter does not."""
@@ -362,6 +342,17 @@ def _lowest(_: str, parameter: Range | Choice) -> Any:
 
 def _highest(_: str, parameter: Range | Choice) -> Any:
     return parameter.max if isinstance(parameter, Range) else parameter.choices[-1]
+
+
+def _central(given: Mapping[str, Any]) -> Suggest:
+    """Suggests the given values, else priors, middles and first choices."""
+
+    def suggest(name: str, parameter: Range | Choice) -> Any:
+        if name in given:
+            return parameter.accept(given[name])
+        return parameter.middle() if parameter.prior is None else parameter.accept(parameter.prior.at)
+
+    return suggest
 
 
 def _drawn_by(rng: random.Random) -> Suggest:

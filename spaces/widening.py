@@ -57,13 +57,11 @@ def widened(parameter: Range | Choice, end: End, limits: Interval | None = None)
     limits = limits or Interval()
     if isinstance(parameter, Choice):
         return _longer(parameter, end, limits)
-    if parameter.step is not None or parameter.factor is not None:
-        found = _further_value(parameter, end, limits)
-    else:
-        found = _further(parameter, end, limits)
-    if found is None:
+    is_stepped = parameter.step is not None or parameter.factor is not None
+    new = _further_value(parameter, end, limits) if is_stepped else _further(parameter, end, limits)
+    if new is None:
         return None
-    changed = {"min" if end == "lower" else "max": found}
+    changed = {"min" if end == "lower" else "max": new}
     return Range.model_validate(parameter.model_dump(exclude_none=True) | changed)
 
 
@@ -105,14 +103,14 @@ def _further(parameter: Range, end: End, limits: Interval) -> int | float | None
     if other == 0 and math.copysign(1, wanted) != math.copysign(1, old):
         return None
     wanted = _within(wanted, float(old), limits, whole=parameter.is_int)
-    found = wanted if wanted in (0, 1, *limits.ends) else _rounded(wanted, float(old), log=parameter.log)
+    new = wanted if wanted in (0, 1, *limits.ends) else _rounded(wanted, float(old), log=parameter.log)
     if parameter.is_int:
-        if abs(found) > LARGEST_EXACT_INTEGER:
+        if abs(new) > LARGEST_EXACT_INTEGER:
             return None
-        found = round(found)
-    beyond = found < old if end == "lower" else found > old
-    possible = found > 0 or not parameter.log
-    return found if beyond and possible and limits.allow(found) else None
+        new = round(new)
+    is_beyond = new < old if end == "lower" else new > old
+    is_possible = new > 0 or not parameter.log
+    return new if is_beyond and is_possible and limits.allow(new) else None
 
 
 def _within(wanted: float, old: float, limits: Interval, *, whole: bool) -> float:
@@ -135,9 +133,9 @@ def _rounded(value: float, old: float, *, log: bool) -> float:
         return math.log(number) - math.log(old) if log else number - old
 
     for digits in range(17):
-        found = float(f"{value:.{digits}e}")
-        if (found > 0 or not log) and 0.7 <= far(found) / (far(value) or math.inf) <= 1.3:
-            return found
+        rounded = float(f"{value:.{digits}e}")
+        if (rounded > 0 or not log) and 0.7 <= far(rounded) / (far(value) or math.inf) <= 1.3:
+            return rounded
     return value
 
 
@@ -147,30 +145,24 @@ def _further_value(parameter: Range, end: End, limits: Interval) -> int | float 
     assert count is not None
     least = 1 if parameter.is_int and parameter.min >= 1 else 0 if parameter.min >= 0 else -LARGEST_END
 
-    def at(index: int) -> int | float | None:
-        try:
-            return parameter.at(count - 1 + index if end == "upper" else -index)
-        except OverflowError:
-            return None
+    def at(index: int) -> int | float:
+        return parameter.at(count - 1 + index if end == "upper" else -index)
 
     def refused(index: int) -> bool:
         value = at(index)
-        if value is None or value < least or not limits.allow(value):
+        if value < least or not limits.allow(value):
             return True
         if parameter.max <= 0 < value or (parameter.factor is not None and value <= 0):
             return True
         if not parameter.is_int:
             return False
-        exact = end == "upper" or parameter.factor is None or _divides(parameter, index)
-        return not exact or abs(value) > LARGEST_EXACT_INTEGER
+        divides = end == "lower" and parameter.factor is not None
+        has_rest = divides and int(parameter.min) % int(parameter.factor or 1) ** index != 0
+        return has_rest or abs(value) > LARGEST_EXACT_INTEGER
 
     wanted = max(1, round((count - 1) / 2))
     allowed = bisect_left(range(1, wanted + 1), True, key=refused)
     return at(allowed) if allowed else None
-
-
-def _divides(parameter: Range, times: int) -> bool:
-    return bool(int(parameter.min) % int(parameter.factor or 1) ** times == 0)
 
 
 def _longer(choice: Choice, end: End, limits: Interval) -> Choice | None:
@@ -178,11 +170,11 @@ def _longer(choice: Choice, end: End, limits: Interval) -> Choice | None:
         return None
     falls = choice.choices[0] > choice.choices[-1]
     numbers = choice.choices[::-1] if falls else choice.choices
-    found = _next(numbers if end == "upper" else numbers[::-1])
-    beyond = found is not None and (found > numbers[-1] if end == "upper" else found < numbers[0])
-    if found is None or not beyond or not limits.allow(found) or (numbers[0] >= 0 and found < 0):
+    new = _next(numbers if end == "upper" else numbers[::-1])
+    is_beyond = new is not None and (new > numbers[-1] if end == "upper" else new < numbers[0])
+    if new is None or not is_beyond or not limits.allow(new) or (numbers[0] >= 0 and new < 0):
         return None
-    longer = [*numbers, found] if end == "upper" else [found, *numbers]
+    longer = [*numbers, new] if end == "upper" else [new, *numbers]
     return Choice.model_validate(
         choice.model_dump(exclude_none=True) | {"choices": longer[:: -1 if falls else 1]}
     )
@@ -196,12 +188,12 @@ def _next(numbers: Sequence[Any]) -> int | float | None:
     if last == 0 or (whole and last == 1 and before > 1):
         return None
     ratio = not evenly and before > 0 and last > 0
-    found = last * last / before if ratio else 2 * last - before
+    new = last * last / before if ratio else 2 * last - before
     if whole:
-        found = Fraction(round(found))
-        allowed = abs(found) <= LARGEST_EXACT_INTEGER and (found >= 1 or min(numbers) < 1)
-        return int(found) if allowed else None
-    return _rounded(float(found), float(last), log=ratio) if abs(found) < LARGEST_END else None
+        number = round(new)
+        is_allowed = abs(number) <= LARGEST_EXACT_INTEGER and (number >= 1 or min(numbers) < 1)
+        return number if is_allowed else None
+    return _rounded(float(new), float(last), log=ratio) if abs(new) < LARGEST_END else None
 
 
 def _flow(value: Plain) -> str:

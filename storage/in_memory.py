@@ -72,21 +72,21 @@ class StudyInMemory(optuna.storages.InMemoryStorage):
     def revive(self, number: int, forget: Iterable[str]) -> None:
         """Requeue an ended trial to be retried, without the user attributes in `forget`."""
         trial_id = self.trial_id(number)
+        reason = self._get_trial(trial_id).user_attrs.get("reason", "by another program")
+        self.forget(number, *forget)
         trial = copy.copy(self._get_trial(trial_id))
         trial.state, trial.values, trial.datetime_complete = TrialState.WAITING, None, None
-        reason = trial.user_attrs.get("reason", "by another program")
-        trial.user_attrs = {k: v for k, v in trial.user_attrs.items() if k not in set(forget)}
         self._set_trial(trial_id, trial)
         self.add_event(trial, f"retried on request; it had failed: {reason}")
         self._open.add(number)
         self._expect_waiting()
         self.set_study_user_attr(self._study, REVIVED, self.attrs.get(REVIVED, 0) + 1)
 
-    def forget(self, number: int, attr: str) -> None:
-        """Remove a user attribute of a trial."""
+    def forget(self, number: int, *attrs: str) -> None:
+        """Remove user attributes of a trial."""
         trial_id = self.trial_id(number)
         trial = copy.copy(self._get_trial(trial_id))
-        trial.user_attrs = {k: v for k, v in trial.user_attrs.items() if k != attr}
+        trial.user_attrs = {k: v for k, v in trial.user_attrs.items() if k not in attrs}
         self._set_trial(trial_id, trial)
 
     def add_event(self, trial: FrozenTrial, event: str) -> None:

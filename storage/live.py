@@ -325,8 +325,8 @@ class LiveStorage(StudyInMemory):
         if self._identity not in self._study_user:
             return None
         query = sqlalchemy.select(STUDIES.c.study_id, STUDIES.c.study_name).join(STUDY_USER)
-        found = connection.execute(query.where(*self._identified())).first()
-        return None if found is None else (found.study_id, found.study_name)
+        row = connection.execute(query.where(*self._identified())).first()
+        return None if row is None else (row.study_id, row.study_name)
 
     def _follow(self, row: int, name: str) -> None:
         """Continue the study under another name and key, and write what the copy lacks."""

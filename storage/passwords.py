@@ -16,11 +16,11 @@ def hidden(word: str) -> str:
     scheme, separator, rest = word.partition("://")
     if not separator or scheme.endswith("sqlite"):
         return word
-    credentials, at, place = rest.rpartition("@")
+    credentials, at, server = rest.rpartition("@")
     user, colon, _ = credentials.partition(":")
-    place, question, options = place.partition("?")
+    server, question, options = server.partition("?")
     shown = "&".join(map(_without_value, options.split("&")))
-    return f"{scheme}://{user}{colon and ':***'}{at}{place}{question}{shown}"
+    return f"{scheme}://{user}{colon and ':***'}{at}{server}{question}{shown}"
 
 
 def without_passwords(text: str, words: list[str]) -> str:

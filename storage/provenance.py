@@ -12,8 +12,7 @@ _PACKAGES = ("hpsearch", "optuna", "torch", "numpy")
 
 def versions() -> dict[str, str]:
     """The versions that a trial's value depends on."""
-    found = {"python": platform.python_version()}
-    return found | {name: metadata.version(name) for name in _PACKAGES}
+    return {"python": platform.python_version()} | {name: metadata.version(name) for name in _PACKAGES}
 
 
 def git_commit(folder: Path) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -62,8 +63,8 @@ def delete_study(connection: sqlalchemy.Connection, study: int) -> None:
     """
     for table in (STUDIES, TRIALS):
         keys = sqlalchemy.select(*table.primary_key.columns).where(belongs(table, study))
-        found = connection.execute(keys.with_for_update()).all()
-        if table is STUDIES and not found:
+        locked = connection.execute(keys.with_for_update()).all()
+        if table is STUDIES and not locked:
             raise KeyError(study)
     for table in reversed(study_tables()):
         connection.execute(table.delete().where(belongs(table, study)))
@@ -94,11 +95,11 @@ def _deletions(parent: sqlalchemy.Table, *, beyond: bool) -> list[sqlalchemy.Del
         keys = sqlalchemy.select(key.column)
         if beyond:  # the next key follows the highest, and indexes find rows beyond it
             highest = sqlalchemy.select(sqlalchemy.func.coalesce(sqlalchemy.func.max(key.column), 0))
-            found = key.parent > highest.scalar_subquery()
+            dangles = key.parent > highest.scalar_subquery()
         else:
-            found = key.parent.not_in(keys)
+            dangles = key.parent.not_in(keys)
         above = key.column.table
-        return found if above is parent else found | key.parent.in_(keys.where(is_left(above)))
+        return dangles if above is parent else dangles | key.parent.in_(keys.where(is_left(above)))
 
     def is_below(table: sqlalchemy.Table) -> bool:
         above = [key.column.table for key in table.foreign_keys]
@@ -197,39 +198,34 @@ def read_trials(
 
     def by_trial(table: sqlalchemy.Table, order: str) -> Mapping[int, Sequence[Any]]:
         query = table.select().where(table.c.trial_id.in_(mine)).order_by(table.c.trial_id, table.c[order])
-        found = connection.execute(query).all()
-        return {key: list(group) for key, group in itertools.groupby(found, lambda row: row.trial_id)}
+        groups = itertools.groupby(connection.execute(query).all(), lambda row: row.trial_id)
+        return defaultdict(tuple, ((key, tuple(group)) for key, group in groups))
 
     params, reports = by_trial(_PARAMS, "param_id"), by_trial(_REPORTS, "step")
     values = by_trial(_VALUES, "objective")
     user, system = by_trial(_USER, "key"), by_trial(_SYSTEM, "key")
     distribution = cache(json_to_distribution)  # the same few distributions occur again and again
-    found = []
-    for row in trials:
+
+    def trial_of(row: Any) -> FrozenTrial:
         key = row.trial_id
-        distributions = {p.param_name: distribution(p.distribution_json) for p in params.get(key, ())}
-        internal = {p.param_name: p.param_value for p in params.get(key, ())}
-        found.append(
-            FrozenTrial(
-                number=row.number,
-                state=row.state,
-                value=None,
-                values=[
-                    models.TrialValueModel.stored_repr_to_value(v.value, v.value_type)
-                    for v in values.get(key, ())
-                ]
-                or None,
-                datetime_start=_local(row.datetime_start),
-                datetime_complete=_local(row.datetime_complete),
-                params={name: d.to_external_repr(internal[name]) for name, d in distributions.items()},
-                distributions=distributions,
-                user_attrs={a.key: json.loads(a.value_json) for a in user.get(key, ())},
-                system_attrs={a.key: json.loads(a.value_json) for a in system.get(key, ())},
-                intermediate_values={r.step: _reported(r) for r in reports.get(key, ())},
-                trial_id=key,
-            )
+        distributions = {p.param_name: distribution(p.distribution_json) for p in params[key]}
+        internal = {p.param_name: p.param_value for p in params[key]}
+        return FrozenTrial(
+            number=row.number,
+            state=row.state,
+            value=None,
+            values=[_value(v) for v in values[key]] or None,
+            datetime_start=_local(row.datetime_start),
+            datetime_complete=_local(row.datetime_complete),
+            params={name: d.to_external_repr(internal[name]) for name, d in distributions.items()},
+            distributions=distributions,
+            user_attrs={a.key: json.loads(a.value_json) for a in user[key]},
+            system_attrs={a.key: json.loads(a.value_json) for a in system[key]},
+            intermediate_values={r.step: _reported(r) for r in reports[key]},
+            trial_id=key,
         )
-    return found
+
+    return [trial_of(row) for row in trials]
 
 
 def _life(trial: FrozenTrial) -> dict[str, Any]:
@@ -266,6 +262,10 @@ def _value_row(objective: int, value: float) -> dict[str, Any]:
 def _report_row(step: int, value: float) -> dict[str, Any]:
     stored, kind = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr(value)
     return {"step": step, "intermediate_value": stored, "intermediate_value_type": kind}
+
+
+def _value(row: Any) -> float:
+    return models.TrialValueModel.stored_repr_to_value(row.value, row.value_type)
 
 
 def _reported(row: Any) -> float:

@@ -54,7 +54,7 @@ def places_of(spec: Spec) -> list[int]:
 
 def most_trials(spec: Spec) -> int | None:
     """How many trials a search begins at most; None if unknown. A small space runs out of configurations."""
-    points = spec.space.grid_size() if spec.search.sampler == "grid" else spec.space.few()
+    points = spec.space.grid_size if spec.search.sampler == "grid" else spec.space.few()
     return min((most for most in (spec.budget.trials, points) if most is not None), default=None)
 
 

@@ -501,7 +501,7 @@ def test_a_small_file_is_no_endless_work(text: str, told: str | None) -> None:
         assert told in issues(HEAD + text)[0]
         return
     space = loads(HEAD + text).space
-    assert space.grid_size() == 10_000 and space.few() is None, "they are not counted one by one"
+    assert space.grid_size == 10_000 and space.few() is None, "they are not counted one by one"
     assert space.feasible_share() == 1
 
 

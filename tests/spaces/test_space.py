@@ -66,7 +66,7 @@ def test_what_depends_on_an_inactive_parameter_is_inactive() -> None:
         {"a": "on", "b": 2, "c": 1, "d": 3, "e": ["x"]},
         {"a": "on", "b": 2, "c": 2, "d": 4, "e": ["x"]},
     ]
-    assert chain.grid_size() == 4
+    assert chain.grid_size == 4
 
 
 def test_a_condition_on_true_is_not_met_by_one() -> None:
@@ -86,25 +86,25 @@ def test_the_grid_is_every_configuration_once() -> None:
     plain = space("a: [1, 2, 3]\nb: {min: 2, max: 8, factor: 2}\nc: {min: 0.0, max: 1.0, step: 0.5}\nd: 7")
     configs = [tuple(config.values()) for config in plain.grid()]
     assert configs == list(itertools.product([1, 2, 3], [2, 4, 8], [0.0, 0.5, 1.0], [7]))
-    assert plain.grid_size() == 27
+    assert plain.grid_size == 27
 
 
 def test_the_grid_leaves_out_what_the_constraints_forbid() -> None:
     some = space("a: [1, 2, 3]\nb: [1, 2, 3]", 'constraints: ["a < b"]')
     assert [tuple(config.values()) for config in some.grid()] == [(1, 2), (1, 3), (2, 3)]
-    assert some.grid_size() == 3
+    assert some.grid_size == 3
 
 
 def test_a_grid_of_a_continuous_range_is_refused_by_name() -> None:
     continuous = space("a: [1, 2]\nb: {min: 0.0, max: 1.0}")
-    assert continuous.grid_size() is None
+    assert continuous.grid_size is None
     with pytest.raises(SpaceError, match=r"7:6 parameters\.b: a grid needs values that can be listed"):
         continuous.grid()
 
 
 def test_a_huge_grid_is_measured_without_walking_it() -> None:
     names = "\n".join(f"p{i}: [{', '.join(map(str, range(9)))}]" for i in range(40))
-    assert space(names, 'constraints: ["p0 < 8"]').grid_size() == 9**40
+    assert space(names, 'constraints: ["p0 < 8"]').grid_size == 9**40
 
 
 def test_the_baseline_is_completed_by_priors_and_middles(spec: Spec) -> None:

@@ -90,9 +90,9 @@ def test_a_grid_is_as_long_as_what_fits(models: Spec) -> None:
     memory = MemoryModel(spec, room(370), MEASURED)
     fitting = [config for config in spec.space.grid() if memory.problem(config) is None]
     limited = spec.limited(memory.problem).space
-    assert (list(limited.grid()), limited.grid_size()) == (fitting, len(fitting))
-    assert 0 < len(fitting) < (spec.space.grid_size() or 0)
-    assert limited.feasible_share() == pytest.approx(len(fitting) / (spec.space.grid_size() or 1), abs=0.05)
+    assert (list(limited.grid()), limited.grid_size) == (fitting, len(fitting))
+    assert 0 < len(fitting) < (spec.space.grid_size or 0)
+    assert limited.feasible_share() == pytest.approx(len(fitting) / (spec.space.grid_size or 1), abs=0.05)
 
 
 def test_a_space_far_below_its_limit_is_not_measured(models: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
