@@ -3,24 +3,19 @@
 from .checks import warnings
 from .edit import log_range, with_log_range
 from .errors import Issue, SpaceError
-from .expressions import Expression, ExpressionError
 from .json_schema import json_schema
 from .loader import load, loads, shipped, shipped_text
 from .parameters import Choice, Constant, Derived, Parameter, describe
 from .ranges import Range
-from .settings import Command
 from .space import Space, nested
 from .spec import Spec, differences
 from .widening import End, Interval, is_ordered, line, widened
 
 __all__ = [
     "Choice",
-    "Command",
     "Constant",
     "Derived",
     "End",
-    "Expression",
-    "ExpressionError",
     "Interval",
     "Issue",
     "Parameter",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpsearch.spaces import Expression, ExpressionError
+from hpsearch.spaces.expressions import Expression, ExpressionError
 
 VALUES: dict[str, Any] = {
     "a": 3,

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpsearch.spaces import (
-    Command,
     Constant,
     Issue,
     SpaceError,
@@ -26,6 +25,7 @@ from hpsearch.spaces import (
     shipped,
     warnings,
 )
+from hpsearch.spaces.settings import Command
 
 SMALL = "version: 1\nname: t\nobjective: lora\nmetric: val_loss\nparameters:\n  x: {min: 0.0, max: 1.0}\n"
 
