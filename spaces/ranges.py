@@ -112,8 +112,10 @@ class Range(Conditional):
             elif self.is_int and isinstance(value, float):
                 other = f"write an integer {name}, or min: {float(self.min)}"
                 yield name, f"two integer bounds make integers; {other}"
-        if not math.isfinite(self.max - self.min):
-            yield "max", f"max {self.max} minus min {self.min} exceeds the floats with which samplers compute"
+        half = (self.step or 0) / 2  # which samplers add at both ends
+        if not math.isfinite((self.max + half) - (self.min - half)):
+            width = f"max {self.max} minus min {self.min}" + (f" plus step {self.step}" if half else "")
+            yield "max", f"{width} exceeds the floats with which samplers compute"
         elif 0 < self.max - self.min < sys.float_info.min and not self.log and self.factor is None:
             message = "is too close to 0 for the floats with which samplers compute"
             yield "max", f"max {self.max} minus min {self.min} {message}; use a log range, or scale it"
