@@ -1,19 +1,18 @@
-"""A search under random kills, and what it promises, checked.
+"""Whether a search keeps its guarantees under random kills, stops and locks.
 
     python benchmarks/chaos.py [--minutes 10] [--backends optuna ray] [--workers 4] [--type promotion]
 
-The real commands run in processes of their own: `hpsearch run` with some workers and then with one, on each
-backend, and `hpsearch dashboard`, which is polled as a browser does. Every few seconds something happens:
-SIGKILL for the driver or for a worker, SIGSTOP for one of them and SIGCONT a little later, a driver killed
-while a worker is stopped, or another program that holds the database locked. A killed driver is started again
-with the same command, at once or when nothing of it is left. Trials pause at rungs and are promoted, some are
-audited, and the best is confirmed. Where a search comes to its end before the time is over, it gets more
-trials. The last ones run undisturbed.
+The real commands run in their own processes: `hpsearch run`, first with several workers and then with one, on
+each backend, and `hpsearch dashboard`, polled as by a browser. Every few seconds there is a disturbance: the
+driver or a worker gets SIGKILL, or SIGSTOP and SIGCONT a little later; the driver is killed while a worker is
+stopped; or another program locks the database. A killed driver is restarted with the same command, either at
+once or after all its processes have ended. Trials pause at rungs and are promoted, some are audited, and the
+best is confirmed. If a search finishes early, it gets more trials. At the end it finishes undisturbed.
 
-The objective follows from its parameters alone, and goes on from its checkpoint. It notes each report in a
-file of its own before it sends it and again when it has the answer, and these notes are compared with the
-database: what was answered has to be there, and what is there has to have been sent. With one worker the
-study has to be the one of a search that nobody disturbed and that got more trials as often, bit for bit.
+The objective depends on its parameters alone and resumes from its checkpoint. It logs each report to a file
+before sending it and again after the answer. These logs are compared with the database: every answered report
+must be stored, and every stored report must have been sent. With one worker, the study must equal, bit for
+bit, that of an undisturbed search whose budget was raised in the same steps.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ from hpsearch.storage.trial_attrs import CONFIRMS_SEED, audited_at, confirms
 
 NAME = "chaos"
 LAST = 27
-PERIOD = (1.0, 4.0)  # seconds between two things that happen
-LOCKED = (1.0, 6.0)  # seconds that another program holds the database
-STOPPED = (0.5, 3.0)  # seconds that a process stands still
-ROUND = 6  # trials per worker, until the search gets more
-CALM_SHARE = 0.3  # of the time of one worker, for the search that is compared
-PARTS = (0.6, 0.4)  # of a backend's time: many workers, one
-END_SECONDS = 600  # for the undisturbed end, before it counts as hanging
+PERIOD = (1.0, 4.0)  # seconds between two disturbances
+LOCKED = (1.0, 6.0)  # seconds that another program locks the database
+STOPPED = (0.5, 3.0)  # seconds that a process is stopped
+ROUND = 6  # trials per worker by which the budget grows
+CALM_SHARE = 0.3  # of the one-worker part's time, for the undisturbed search
+PARTS = (0.6, 0.4)  # of a backend's time: several workers, one worker
+END_SECONDS = 600  # for the undisturbed end, before the search counts as hanging
 SPACE = """
 version: 1
 name: {name}
@@ -86,7 +85,7 @@ from hpsearch.objectives import TrialStopped
 
 
 def train(trial):
-    """Each loss rests on the one before, so a state that is lost is seen."""
+    """Each loss depends on the one before, so a lost state shows."""
     x, y = trial.params["x"], trial.params["y"]
     file = trial.checkpoint / "state.json"
     step, loss = json.loads(file.read_text()) if trial.resume_from else (0, 3.0)
@@ -125,7 +124,7 @@ print(time.monotonic() - began)
 
 @dataclass
 class Tally:
-    """What happened in a part, and what went wrong."""
+    """What happened in one part, and the faults found."""
 
     backend: str
     workers: int
@@ -135,7 +134,7 @@ class Tally:
     stopped: int = 0
     locked: float = 0.0  # seconds
     polls: int = 0
-    slowest: float = 0.0  # answer of the dashboard, in seconds
+    slowest: float = 0.0  # the dashboard's slowest answer, in seconds
     trials: int = 0
     audited: int = 0
     sent: int = 0
@@ -146,20 +145,20 @@ class Tally:
         self.faults[check].append(what)
 
 
-Check = Callable[["Evidence"], list[str]]  # what is wrong
+Check = Callable[["Evidence"], list[str]]  # the faults found
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """A finished search: its study, and what its trials noted."""
+    """A finished search: its study, and the logs of its trials."""
 
     trials: list[FrozenTrial]
     budget: int
-    notes: dict[int, list[dict[str, Any]]]  # by trial, in the order of writing
+    notes: dict[int, list[dict[str, Any]]]  # by trial, in the order written
     database: Path
 
     def reports(self, what: str) -> dict[tuple[int, int], set[float]]:
-        """The values that were noted, by trial and step."""
+        """The logged values, by trial and step."""
         found = defaultdict(set)
         for number, lines in self.notes.items():
             for line in lines:
@@ -168,17 +167,17 @@ class Evidence:
         return found
 
     def stored(self) -> dict[tuple[int, int], float]:
-        """The values in the study, by trial and step."""
+        """The stored values, by trial and step."""
         return {(t.number, step): value for t in self.trials for step, value in t.intermediate_values.items()}
 
 
-# What is checked at the end.
+# Checks at the end.
 
 
 def exact_budget(found: Evidence) -> list[str]:
     numbers, own = [trial.number for trial in found.trials], len(search_trials(found.trials))
     exact = own == found.budget and numbers == list(range(len(numbers)))
-    wrong = [] if exact else [f"{own} trials of {found.budget}, and those that confirm: {numbers}"]
+    wrong = [] if exact else [f"{own} trials of {found.budget}, and confirmation runs: {numbers}"]
     return wrong + [
         f"trial {t.number} is {t.state.name}: {t.user_attrs.get('error')}"
         for t in found.trials
@@ -189,7 +188,7 @@ def exact_budget(found: Evidence) -> list[str]:
 def no_lost_report(found: Evidence) -> list[str]:
     stored = found.stored()
     return [
-        f"trial {number} heard of {values} at {step}; the study has {stored.get((number, step))}"
+        f"trial {number} got an answer to {values} at {step}; the study has {stored.get((number, step))}"
         for (number, step), values in found.reports("heard").items()
         if values != {stored.get((number, step))}
     ]
@@ -220,12 +219,12 @@ def no_duplicate(found: Evidence) -> list[str]:
     for trial in found.trials:
         begun = {(n["x"], n["y"]) for n in found.notes.get(trial.number, []) if n["what"] == "begins"}
         if begun != {(trial.params["x"], trial.params["y"])}:
-            wrong.append(f"trial {trial.number} has {trial.params}, and began with {begun}")
+            wrong.append(f"trial {trial.number} has {trial.params}, but started with {begun}")
     return wrong
 
 
 def one_process_each(found: Evidence) -> list[str]:
-    """No trial runs in two processes at a time: none notes anything once another has begun."""
+    """No trial runs in two processes at once: one logs nothing after another has started."""
     wrong = []
     for number, lines in found.notes.items():
         gone: set[int] = set()
@@ -233,7 +232,7 @@ def one_process_each(found: Evidence) -> list[str]:
         for line in sorted(lines, key=lambda line: line["at"]):
             if line["pid"] != last:
                 if line["pid"] in gone and line["what"] != "begins":
-                    wrong.append(f"trial {number} ran in process {line['pid']} beside {last}")
+                    wrong.append(f"trial {number} ran in process {line['pid']} and {last} at once")
                 gone.add(last) if last is not None else None
                 last = line["pid"]
     return wrong
@@ -243,7 +242,7 @@ def integrity(found: Evidence) -> list[str]:
     with closing(sqlite3.connect(found.database, timeout=0)) as connection:
         said = [row[0] for row in connection.execute("PRAGMA integrity_check")]
         twice = connection.execute("SELECT number FROM trials GROUP BY number HAVING count(*) > 1").fetchall()
-    return ([] if said == ["ok"] else said) + [f"trial {number} is there twice" for (number,) in twice]
+    return ([] if said == ["ok"] else said) + [f"trial {number} is stored twice" for (number,) in twice]
 
 
 CHECKS: dict[str, Check] = {
@@ -254,7 +253,7 @@ CHECKS: dict[str, Check] = {
     "one process each": one_process_each,
     "integrity_check": integrity,
 }
-# Checked on the way, and of the processes.
+# Checks while the search runs, and of its processes.
 OTHERS = (
     "nothing left by kills",
     "winner confirmed",
@@ -266,7 +265,7 @@ OTHERS = (
 
 
 class Dashboard:
-    """`hpsearch dashboard`, polled the way its page does."""
+    """`hpsearch dashboard`, polled as by its page."""
 
     def __init__(self, database: Path, tally: Tally) -> None:
         self._tally = tally
@@ -288,7 +287,7 @@ class Dashboard:
         self._thread.start()
 
     def _poll(self) -> None:
-        known = 0  # finished trials at the beginning: what the page has of them does not change
+        known = 0  # finished trials at the head of the list: the page keeps them
         while not self._done.wait(0.5):
             try:
                 [study] = self._get("/api/studies")["study_summaries"]
@@ -296,7 +295,7 @@ class Dashboard:
                 states = [trial["state"] for trial in trials]
                 open_ = [n for n, state in enumerate(states) if state in ("Running", "Waiting")]
                 known += open_[0] if open_ else len(states)
-            except Exception as error:  # whatever it is, a user would see it
+            except Exception as error:  # a user would see any error
                 self._tally.fault("dashboard answers", f"{type(error).__name__}: {error}")
 
     def _get(self, path: str) -> Any:
@@ -328,14 +327,14 @@ class Monkey:
         self._driver = self._start()
 
     def wait_for_a_trial(self) -> None:
-        """Let the search begin: from then on there is a database for the dashboard."""
+        """Wait until the search has a trial, and so a database for the dashboard."""
         while not self._search.progress()[0]:
             if self._driver.poll() is not None:
-                raise SystemExit(f"the search does not begin: {self._search.tail()}")
+                raise SystemExit(f"the search does not start: {self._search.tail()}")
             time.sleep(0.1)
 
     def play(self, seconds: float) -> None:
-        """Let something happen every few seconds, for so long."""
+        """Disturb the search every few seconds, for `seconds` in total."""
         began = time.monotonic()
         actions = {
             self.kill_driver: 5,
@@ -357,9 +356,9 @@ class Monkey:
         self._tally.seconds += time.monotonic() - began
 
     def finish(self) -> None:
-        """Let the search come to its end."""
+        """Let the search finish."""
         self._unlock()
-        for _ in range(2):  # it may have come to the end of the round before the last
+        for _ in range(2):  # it may have finished only the second-to-last round
             try:
                 code = self._driver.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
@@ -398,7 +397,7 @@ class Monkey:
             process.resume()
 
     def kill_beside_a_stopped_worker(self) -> None:
-        """A stopped worker cannot notice that its driver goes."""
+        """A stopped worker cannot notice that its driver is gone."""
         for process in self._some_workers():
             with suppress(psutil.NoSuchProcess):
                 process.suspend()
@@ -422,18 +421,18 @@ class Monkey:
             )
 
     def _unlock(self) -> None:
-        """Wait for the holder of the lock, if there is one."""
+        """Wait until the lock is released, if there is one."""
         if self._holder is not None:
             self._tally.locked += float(self._holder.communicate()[0])
             self._holder = None
 
     def _check_left(self) -> None:
-        self._unlock()  # while the database is locked, nobody can put trials back
+        self._unlock()  # trials cannot be requeued while the database is locked
         for each in self._search.remaining(CLEANUP_SECONDS):
             self._tally.fault("nothing left by kills", f"{CLEANUP_SECONDS:g} s after a kill: {each}")
 
     def _wait_for_a_report(self) -> None:
-        """Let the search come to where it works: most of a short life is its start."""
+        """Wait until the search trains: most of a short run is its start."""
         before = self._search.progress()[1]
         deadline = time.monotonic() + 60
         while (
@@ -445,9 +444,9 @@ class Monkey:
         time.sleep(self._rng.uniform(0, 1))
 
     def _some_workers(self) -> list[psutil.Process]:
-        """One worker, or an actor of Ray's; none while there are none."""
+        """One worker or Ray actor; none if there is none."""
         found, children = [], []
-        with suppress(psutil.NoSuchProcess):  # the search has come to its end
+        with suppress(psutil.NoSuchProcess):  # the search has finished
             children = psutil.Process(self._driver.pid).children(recursive=True)
         for process in children:
             with suppress(psutil.Error):  # it has just ended
@@ -461,7 +460,7 @@ class Monkey:
 
 
 def run_part(folder: Path, backend: str, workers: int, kind: str, seconds: float, seed: int) -> Tally:
-    """One search under kills, checked."""
+    """Disturb one search, and check it."""
     tally = Tally(backend, workers)
     trials = ROUND * workers
     space = folder / f"{backend}-{workers}.yaml"
@@ -521,7 +520,7 @@ def _check(search: SearchProcess, budget: int, tally: Tally) -> None:
 
 
 def _compare(calm: SearchProcess, killed: SearchProcess, tally: Tally) -> None:
-    """The trials without their attributes: those of killed workers say how often they were tried."""
+    """Compare the trials without their attributes: those of killed workers count the retries."""
     one, other = (
         [{what: is_ for what, is_ in facts.items() if not what.startswith("attribute")} for facts in found]
         for found in (all_facts(calm.result()), all_facts(killed.result()))
@@ -571,14 +570,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--minutes", type=float, default=10.0, help="of chaos, all parts together; quiet ends come on top"
+        "--minutes", type=float, default=10.0, help="of disturbances in all parts; undisturbed ends add time"
     )
     parser.add_argument("--backends", nargs="+", choices=("optuna", "ray"), default=["optuna", "ray"])
-    parser.add_argument("--workers", type=int, default=4, help="of the first part of each backend")
+    parser.add_argument("--workers", type=int, default=4, help="in the first part of each backend")
     parser.add_argument("--type", choices=("stopping", "promotion"), default="promotion")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started ends with this
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what was started, too
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     each = 60 * options.minutes / len(options.backends)
     tallies = []
@@ -590,7 +589,7 @@ def main() -> None:
     print(f"random kills {every}; type {options.type}, seed {options.seed}; {os.cpu_count()} cores")
     show(tallies)
     if any(tally.faults for tally in tallies):
-        print(f"all of it is kept in {folder}", file=sys.stderr)
+        print(f"all files are kept in {folder}", file=sys.stderr)
         raise SystemExit(1)
     shutil.rmtree(folder)
 

@@ -1,18 +1,18 @@
-"""What checkpoints cost a trial, at the report grids of the spaces that ship.
+"""What checkpoints cost a trial, at the report intervals of the bundled spaces.
 
     python benchmarks/checkpoint.py [--only lora pretrain] [--rounds 5] [--folder .]
 
-The same trial with a checkpoint at every report and without any, in turn, which of the two first changing
-from round to round: the baseline of each space, and what is hardest on it (the largest file in the shortest
-time). On the CPU with one thread, in the environment of a worker. The checkpoints go into a folder below
-`--folder`, whose disk is part of the answer.
+The same trial runs with a checkpoint at every report and without any; which comes first alternates between
+rounds. The cases are each space's baseline and its hardest configurations (the largest file in the shortest
+time). All run on the CPU with one thread, in a worker's environment. Checkpoints are written below
+`--folder`: its disk affects the results.
 
-| column | what it is, the median over the rounds |
+| column | what it is, as the median over the rounds |
 |---|---|
 | without | wall seconds of the trial without checkpoints |
-| more wall, more CPU | what checkpoints add to the trial's seconds, in percent: noisy on a busy machine |
-| a save | milliseconds in `GptRun.save` for one checkpoint; and of these, waiting for the disk |
-| share | of the trial's wall seconds, the seconds in `GptRun.save`, in percent |
+| more wall, more CPU | time that checkpoints add to the trial, in percent: noisy on a busy machine |
+| a save | milliseconds in `GptRun.save` per checkpoint; and how many of these wait for the disk |
+| share | percentage of the trial's wall seconds that are spent in `GptRun.save` |
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 from hpsearch.search.backends.worker.process import environment
 from hpsearch.spaces import load
 
-CASES: dict[str, list[dict[str, Any]]] = {  # of a space; {} is its baseline
+CASES: dict[str, list[dict[str, Any]]] = {  # by space; {} is its baseline
     "lora": [{}, {"lora_r": 32, "batch_size": 16}],
     "pretrain": [{}, {"width": 64, "depth": 1}, {"width": 192, "depth": 6}],
 }
@@ -40,18 +40,18 @@ CASES: dict[str, list[dict[str, Any]]] = {  # of a space; {} is its baseline
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one trial, in seconds."""
+    """The cost of one trial, in seconds."""
 
     wall: float
     cpu: float
-    saving: float  # of the wall seconds
-    syncing: float  # of those
+    saving: float  # part of the wall seconds
+    syncing: float  # part of `saving`
     saves: int
     megabytes: float  # of the last checkpoint
 
 
 class Stopwatch:
-    """Adds up the wall seconds of the calls of a function."""
+    """Adds up the wall seconds of a function's calls."""
 
     def __init__(self) -> None:
         self.seconds, self.calls = 0.0, 0
@@ -77,7 +77,7 @@ class Stopwatch:
 
 
 def parameters(space: str, case: dict[str, Any], samples: int | None) -> dict[str, Any]:
-    """The configuration of a case: the space's baseline with what differs from it."""
+    """The configuration of a case: the space's baseline with the case's changes."""
     found = load(space).space
     chosen = (found.baseline() or {}) | case
     whole = {} if samples is None else {"max_samples": samples}
@@ -85,7 +85,7 @@ def parameters(space: str, case: dict[str, Any], samples: int | None) -> dict[st
 
 
 def trial(space: str, params: dict[str, Any], folder: Path | None) -> Cost:
-    """Train once, with checkpoints in `folder` or, where it is None, without any."""
+    """Train once, with checkpoints in `folder`, or without any if it is None."""
     from hpsearch.trainer.checkpoint import CHECKPOINT, DiskSync
     from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
     from hpsearch.trainer.runs.run import GptRun, fit
@@ -102,7 +102,7 @@ def trial(space: str, params: dict[str, Any], folder: Path | None) -> Cost:
 
 
 def rounds(space: str, case: dict[str, Any], options: argparse.Namespace) -> list[tuple[Cost, Cost]]:
-    """The trial without and with checkpoints, over and over."""
+    """The trial without and with checkpoints, once per round."""
     params = parameters(space, case, options.samples)
     trial(space, params | {"max_samples": params["batch_size"]}, None)  # loads the text and the base
     found = []
@@ -136,12 +136,12 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="SPACE")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--samples", type=int, help="of a trial, on the same grid (default: the space's)")
+    parser.add_argument("--samples", type=int, help="per trial, reports unchanged (default: the space's)")
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
     options = parser.parse_args()
     worker = environment(1)
     if any(os.environ.get(name) != value for name, value in worker.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], worker)  # read when a process starts
+        os.execve(sys.executable, [sys.executable, *sys.argv], worker)  # only read when a process starts
     print(f"a checkpoint at every report; rounds: {options.rounds}")
     print(f"{'':32}{'':>7}{'':>8}{'without':>9}{'more %':>16}{'a save, ms':>16}{'share':>8}")
     print(

@@ -1,23 +1,25 @@
-"""Whether the winner is as good as a confirmation says, on noise whose truth is known.
+"""Whether the winner is as good as a confirmation reports, on noise with known true values.
 
     python benchmarks/confirm.py [--studies 4000] [--searches 12] [--workers 2]
 
-The first table is of `search/results/confirmation.py` alone: of so many configurations, whose true values and
-noise are drawn, the luckiest are trained again and judged. A row for each spread of the true values, of what
-a seed does to all configurations alike, and of how many are trained again how often.
+The first table tests `search/results/confirmation.py` alone. The true values and the noise of 60
+configurations are drawn at random, and the best few are confirmed. There is a row for each standard deviation
+of the true values, each size of the seed effect (a shift that a seed gives all configurations), and each size
+of the confirmation.
 
-The second is of whole searches, `hpsearch.search.run` with its driver, workers and study: the objective is a
-bowl with noise of the trial's seed and parameters, and half as much of the seed alone.
+The second table tests whole searches: `hpsearch.search.run` with its driver, workers and study. The objective
+is a bowl with noise that depends on the trial's seed and parameters, and half as much noise that depends on
+the seed alone.
 
 | column | what it is |
 |---|---|
-| value | how often the interval of the winner's value covers its true value, of what it states |
-| gain | the same for the interval of what the winner gains over the baseline |
-| before | by how much the best value of the search is better than the truth, in spreads of the noise |
-| after | the same for the value that the confirmation tells of its winner |
-| picked | how much better the winner truly is than the one with the best value of the search, in spreads |
+| value | how often the interval of the winner's value covers its true value |
+| gain | the same for the interval of the winner's gain over the baseline |
+| before | selection bias: how much the search's best value is better than its true value |
+| after | the same for the winner's value after its confirmation |
+| improved | how much better the winner truly is than the trial with the search's best value |
 
-Rates have an error of their own, given beside them (Wilson 1927).
+The last three are in standard deviations of the noise. Each rate comes with its interval (Wilson 1927).
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ from hpsearch.search.results.confirmation import LEVEL, Confirmed, confirmed
 from hpsearch.search.trials.selection import search_trials
 from hpsearch.spaces import loads
 
-NOISE = 0.02  # the spread of a value around its configuration's true one
-SPREADS = (0.5, 1.0, 3.0)  # of the configurations' true values, in spreads of the noise
-SEED_EFFECTS = (0.0, 1.0)  # what a seed does to all configurations alike, in spreads of the noise
-PLANS = ((3, 3), (2, 2))  # of the best, and how often each trains again; what a search takes by itself
+NOISE = 0.02  # the standard deviation of a value around its configuration's true value
+SPREADS = (0.5, 1.0, 3.0)  # standard deviations of the true values, in units of NOISE
+SEED_EFFECTS = (0.0, 1.0)  # their standard deviations, in units of NOISE
+PLANS = ((3, 3), (2, 2))  # candidates and seeds: the sizes that a search chooses by default
 CONFIGURATIONS = 60
-TRIALS = 24  # of a whole search
+TRIALS = 24  # in a whole search
 SPACE = """
 version: 1
 name: "{name}"
@@ -69,7 +71,7 @@ def truth(params):
 
 
 def train(trial):
-    shared = random.Random(trial.seed).gauss(0, {NOISE / 2})  # what the seed does to all configurations alike
+    shared = random.Random(trial.seed).gauss(0, {NOISE / 2})  # the same shift for all configurations
     own = random.Random(repr((trial.seed, trial.params))).gauss(0, {NOISE})
     value = truth(trial.params) + shared + own
     trial.report(value, step=1)
@@ -79,17 +81,17 @@ def train(trial):
 
 @dataclass(frozen=True)
 class Case:
-    """What one confirmation told, and what is true."""
+    """One confirmation's result, compared with the truth."""
 
     covered: bool
-    gained: bool | None  # None where the baseline won
+    gained: bool | None  # None if the baseline won
     before: float
     after: float
-    picked: float
+    improved: float
 
 
 def judged(found: Confirmed, truth: Sequence[float], seen: Sequence[float], baseline: int) -> Case:
-    """A confirmation beside the truth. Losses: lower is better; by number of the configuration."""
+    """Compare a confirmation with the truth. Losses are by configuration number; lower is better."""
     others = [number for number in range(len(seen)) if number != baseline]
     best = min(others, key=lambda number: seen[number])
     gained = None
@@ -105,7 +107,7 @@ def judged(found: Confirmed, truth: Sequence[float], seen: Sequence[float], base
 
 
 def drawn(rng: np.random.Generator, spread: float, seed_effect: float, top: int, seeds: int) -> Case:
-    """Configurations at random, of which the luckiest are confirmed; the first is the baseline."""
+    """Random configurations, of which the best are confirmed; the first is the baseline."""
     truth = rng.normal(0, spread * NOISE, CONFIGURATIONS)
     truth[0] = 2 * spread * NOISE
     seen = truth + rng.normal(0, NOISE, CONFIGURATIONS)
@@ -117,7 +119,7 @@ def drawn(rng: np.random.Generator, spread: float, seed_effect: float, top: int,
 
 
 def searched_for(folder: Path, sampler: str, seed: int, workers: int) -> Case:
-    """A whole search, with its driver and its workers."""
+    """A whole search, with its driver and workers."""
     objective = folder / "objective.py"
     objective.write_text(OBJECTIVE)
     space = SPACE.format(
@@ -141,7 +143,7 @@ def show(name: str, cases: Sequence[Case]) -> None:
     gained = [case.gained for case in cases if case.gained is not None]
     rates = [_rate([case.covered for case in cases]), _rate(gained)]
     means = [
-        np.mean([getattr(case, what) for case in cases]) / NOISE for what in ("before", "after", "picked")
+        np.mean([getattr(case, what) for case in cases]) / NOISE for what in ("before", "after", "improved")
     ]
     print(
         f"{name:<34}" + "".join(f"{rate:>22}" for rate in rates) + "".join(f"{mean:>9.2f}" for mean in means)
@@ -149,7 +151,7 @@ def show(name: str, cases: Sequence[Case]) -> None:
 
 
 def _rate(hits: Sequence[bool]) -> str:
-    """A share in percent, and between which it lies (Wilson 1927, 95 %)."""
+    """A rate in percent, with its 95% interval (Wilson 1927)."""
     if not hits:
         return "-"
     n, share, z = len(hits), float(np.mean(hits)), 1.96
@@ -159,20 +161,20 @@ def _rate(hits: Sequence[bool]) -> str:
 
 
 def head(what: str) -> None:
-    print(f"{what:<34}{'value, %':>22}{'gain, %':>22}{'before':>9}{'after':>9}{'picked':>9}")
+    print(f"{what:<34}{'value, %':>22}{'gain, %':>22}{'before':>9}{'after':>9}{'improved':>9}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--studies", type=int, default=4000, help="of each row of the first table")
-    parser.add_argument("--searches", type=int, default=12, help="whole ones, of each sampler")
+    parser.add_argument("--studies", type=int, default=4000, help="studies per row of the first table")
+    parser.add_argument("--searches", type=int, default=12, help="whole searches per sampler")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    print(f"{options.studies} studies of {CONFIGURATIONS} configurations; intervals state {LEVEL:.0%}")
-    head("spread, seed effect, top x seeds")
+    print(f"{options.studies} studies of {CONFIGURATIONS} configurations; nominal coverage {LEVEL:.0%}")
+    head("SD, seed effect, top x seeds")
     for spread in SPREADS:
         for effect in SEED_EFFECTS:
             for top, seeds in PLANS:

@@ -1,10 +1,10 @@
-"""Searches that `search.py` compares: each is asked for what to train next, and hears of every epoch.
+"""Searches that `search.py` compares: each is asked for the next trial, and gets the value of every epoch.
 
-Ours is the real driver over a real study in SQLite, with this program in the place of a backend. The peers
-are their own objects behind the calls that their own loops make: Optuna's `ask` and `tell`, Tune's scheduler
-and searcher, Syne Tune's scheduler. All get the same space, and the task's default configuration as the first
-that they try, unless nobody gets it. Peers with rungs get ours: the first at a 25th of a full training, one
-in three goes on. What else they can be told stays as they have it.
+hpsearch is the real driver with a real study in SQLite; this program takes the place of a backend. The other
+tools are their own objects, called as in their own loops: Optuna's `ask` and `tell`, Tune's scheduler and
+searcher, Syne Tune's scheduler. All get the same space, and all or none try the task's default configuration
+first. Tools with rungs get those of hpsearch: the first after a 25th of a full training run, with one in
+three trials promoted. Their other options keep their defaults.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from hpsearch.storage.files import CHECKPOINT
 from hpsearch.storage.studies import SPEC, open_live
 
 ETA = 3
-LOSS, EPOCH, LAST = "loss", "epoch", "epochs"  # what peers call the metric, the resource and its most
-TIME = "training_iteration"  # Tune's own name of the resource
+LOSS, EPOCH, LAST = "loss", "epoch", "epochs"  # the other tools' names: metric, resource, its maximum
+TIME = "training_iteration"  # Tune's name of the resource
 Config = dict[str, Any]
 
 
@@ -56,11 +56,11 @@ class Task:
     """Learning curves over a space of configurations; lower is better."""
 
     name: str
-    parameters: dict[str, dict[str, Any]]  # as mfbench.py tells them
-    epochs: int  # of a full training
+    parameters: dict[str, dict[str, Any]]  # in the format of mfbench.py
+    epochs: int  # of a full training run
     curve: Callable[[str, Config], Any]
-    first: Config | None  # the configuration that every search tries first, if any
-    known: Callable[[], Config]  # what somebody expects to be good who has tuned similar tasks
+    first: Config | None  # the configuration that every search tries first, if there is one
+    known: Callable[[], Config]  # the configuration known to be good on similar tasks
 
     @property
     def default(self) -> Config:
@@ -78,7 +78,7 @@ class Task:
 class Job:
     """A configuration in training."""
 
-    key: Any  # what the search knows it by
+    key: Any  # the search's own name for it
     config: Config
     done: int = 0  # epochs
 
@@ -87,27 +87,27 @@ class Search(Protocol):
     """One search of one task."""
 
     def next(self) -> Job | None:
-        """What a free worker trains now; None where there is nothing before somebody else reports."""
+        """The next job for a free worker; None if it must wait for another job's report."""
 
     def goes_on(self, job: Job, value: float) -> bool:
-        """Whether a worker goes on with what it trains, after an epoch that gave this value."""
+        """Whether a worker continues its job after an epoch with this value."""
 
     def close(self, spent: int) -> None:
-        """The budget is spent: so many epochs."""
+        """End the search; `spent` is the number of epochs."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A search by its name on the command line."""
+    """A search that the command line can name."""
 
-    begin: Callable[[Task, int, int], Search]  # with a seed and a budget in epochs
-    needs: str | None = None  # the package that it is left out without
-    extra: bool = False  # whether it runs only where it is named
-    told: bool = False  # whether it is told its budget, and does what fits
+    begin: Callable[[Task, int, int], Search]  # takes a seed and a budget in epochs
+    needs: str | None = None  # a package; without it the contestant is left out
+    extra: bool = False  # whether it runs only if it is named
+    told: bool = False  # whether it knows its budget and adapts to it
 
 
 class Ours:
-    """The driver and a study of it, asked and told as a backend does."""
+    """The driver and its study, called as by a backend."""
 
     def __init__(self, spec: Spec) -> None:
         self._last = spec.early_stopping.max
@@ -118,7 +118,7 @@ class Ours:
         self._driver = Driver(spec, live, runs=folder / "runs", watcher=Silence(), pruner=make_pruner(spec))
 
     def propose_by(self, sampler: BaseSampler) -> None:
-        """Let this propose new trials."""
+        """Let this sampler propose new trials."""
         self._driver.study.sampler = sampler
 
     def next(self) -> Job | None:
@@ -140,7 +140,7 @@ class Ours:
 
     def close(self, spent: int) -> None:
         trained = sum(trial.last_step or 0 for trial in self._driver.trials)
-        assert trained == spent == self._driver.consumed, "the study has every epoch, once"
+        assert trained == spent == self._driver.consumed, "the study has every epoch exactly once"
         self._driver.finish()
         self._driver.close()
         self._folder.cleanup()
@@ -149,7 +149,7 @@ class Ours:
 def ours(
     task: Task, seed: int, budget: int, *, prior: Callable[[Task], Config] | None = None, **search: Any
 ) -> Ours:
-    """Our search of a task."""
+    """hpsearch on a task."""
     at = {} if prior is None else prior(task)
     return Ours(loads(json.dumps(space_file(task, budget, prior=at, search={"seed": seed, **search}))))
 
@@ -175,12 +175,12 @@ def space_file(task: Task, budget: int, *, prior: Config, search: dict[str, Any]
         "search": search,
         "early_stopping": {**stopping, "resource": "samples"},
         "budget": {"samples": budget},
-        "confirm": {"top": 0},  # what a search finds is the question here
+        "confirm": {"top": 0},  # only the search itself is compared
     }
 
 
 def distributions(parameters: dict[str, dict[str, Any]]) -> dict[str, BaseDistribution]:
-    """A space in Optuna's words."""
+    """A space as Optuna's distributions."""
     found: dict[str, BaseDistribution] = {}
     for name, p in parameters.items():
         match p["type"]:
@@ -194,7 +194,7 @@ def distributions(parameters: dict[str, dict[str, Any]]) -> dict[str, BaseDistri
 
 
 class Optuna:
-    """A study of Optuna's in memory, by `ask` and `tell`."""
+    """An Optuna study in memory, through `ask` and `tell`."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class Optuna:
 
 
 class Ray:
-    """Tune's ASHA, which stops, and a searcher of Tune's; called as Tune's controller calls them."""
+    """Tune's ASHA of the stopping type and a Tune searcher, called as by Tune's controller."""
 
     def __init__(self, task: Task, seed: int, budget: int, *, sampler: Callable[..., BaseSampler]) -> None:
         from ray.tune.schedulers import ASHAScheduler
@@ -242,7 +242,7 @@ class Ray:
             sampler=sampler(seed=seed),
             points_to_evaluate=None if task.first is None else [task.first],
         )
-        # Its controller is not here, and only a trial's name is asked for.
+        # There is no controller here, and the scheduler only needs a trial's name.
         self._scheduler: Any = ASHAScheduler(
             metric=LOSS,
             mode="min",
@@ -272,12 +272,12 @@ class Ray:
 
 
 class SyneTune:
-    """A scheduler of Syne Tune's that pauses and promotes, called as its tuner calls it."""
+    """A Syne Tune scheduler that pauses and promotes, called as by its tuner."""
 
     def __init__(self, task: Task, seed: int, budget: int, *, scheduler: str) -> None:
         logging.getLogger("syne_tune").setLevel(logging.ERROR)
         baselines = importlib.import_module("syne_tune.optimizer.legacy_baselines")
-        # Syne Tune's DyHPO decides at rungs that are evenly spaced.
+        # Syne Tune's DyHPO uses evenly spaced rungs.
         rungs = {"rung_increment": task.first_rung} if scheduler == "DyHPO" else {"reduction_factor": ETA}
         kind = {} if scheduler == "DyHPO" else {"type": "promotion"}
         self._scheduler = getattr(baselines, scheduler)(
@@ -323,7 +323,7 @@ class SyneTune:
 
 
 def syne_space(task: Task) -> dict[str, Any]:
-    """A task's space in Syne Tune's words."""
+    """A task's space in Syne Tune's format."""
     words = importlib.import_module("syne_tune.config_space")
     found = {}
     for name, p in task.parameters.items():
@@ -361,7 +361,7 @@ CONTESTANTS = {
 
 
 def begun_with_known(peer: Contestant) -> Contestant:
-    """A peer, which takes no prior, that tries first what ours has as its prior."""
+    """A tool without priors that tries the prior of hpsearch first."""
 
     def begin(task: Task, seed: int, budget: int) -> Search:
         return peer.begin(replace(task, first=task.known()), seed, budget)
@@ -374,12 +374,12 @@ for name in ("optuna-hyperband", "ray-asha", "syne-mobster"):
 
 
 def missing(name: str) -> str | None:
-    """The package that a contestant needs and that is not installed."""
+    """The package that a contestant needs, if it is not installed."""
     needs = CONTESTANTS[name].needs
     return needs if needs is not None and importlib.util.find_spec(needs) is None else None
 
 
 def quiet() -> None:
-    """Leave the talking to the benchmark."""
+    """Silence Optuna's messages and experimental warnings."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

@@ -1,15 +1,15 @@
-"""What it takes to load a text, and what its tokens on disk save.
+"""What loading a text costs, and what keeping its tokens on disk saves.
 
     python benchmarks/corpora.py [--megabytes 100] [--files 10000] [--rounds 5] [--folder .]
 
-The two corpora that Python carries; records of 2 kB as JSONL; a folder of files of 2 kB. They are made in
-`--folder`, and the system holds them in memory when they are loaded.
+The texts are the two corpora that come with Python, a JSONL file of 2 kB records, and a folder of 2 kB files.
+The last two are made in `--folder`. All are in the system's page cache when they are loaded.
 
-| column | milliseconds, the median over the rounds |
+| column | milliseconds, as the median over the rounds |
 |---|---|
-| made | to load it where no tokens are kept |
-| hashed | of these, to find, read and hash it: what tokens kept by content cost at least |
-| kept | to load it again in another process; only those of records are kept |
+| made | to load the text if no tokens are kept |
+| hashed | of these, to find, read and hash it: the least that tokens kept by content would cost |
+| kept | to load it again in another process; only the tokens of the records are kept |
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def hash_content(name: str) -> None:
 
 
 def load(name: str) -> None:
-    corpus._load.cache_clear()  # as in a process that has just begun
+    corpus._load.cache_clear()  # as in a new process
     corpus.load_corpus(name)
 
 
@@ -70,10 +70,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--megabytes", type=int, default=100, help="of records")
-    parser.add_argument("--files", type=int, default=10_000, help="in the folder")
+    parser.add_argument("--megabytes", type=int, default=100, help="size of the records")
+    parser.add_argument("--files", type=int, default=10_000, help="number of files in the folder")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", type=Path, default=Path(), help="where to make them (default: here)")
+    parser.add_argument("--folder", type=Path, default=Path(), help="where to make the texts (default: here)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix=".corpora-", dir=options.folder) as made:
         cache = Path(made, "cache")
@@ -81,7 +81,7 @@ def main() -> None:
         print(f"{'corpus':24}{'made':>9}{'hashed':>9}{'kept':>9}", flush=True)
         for name in make(Path(made), options.megabytes, options.files):
             figures: list[tuple[float, float, float]] = []
-            load(name)  # so that the system holds the files
+            load(name)  # so that the files are in the page cache
             for _ in range(options.rounds):
                 shutil.rmtree(cache, ignore_errors=True)
                 figures.append(

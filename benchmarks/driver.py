@@ -1,10 +1,10 @@
-"""What the driver costs per trial, beside `study.optimize` on Optuna's default SQLite storage.
+"""What the driver costs per trial, compared with `study.optimize` on Optuna's default SQLite storage.
 
     python benchmarks/driver.py [--finished 1000] [--trials 30] [--rounds 3]
 
-The work of a trial is the same on both sides and nearly nothing: five parameters asked from TPE, ten
-reports with a Hyperband decision each, one end, in a study that has `--finished` trials already. Rounds are
-interleaved. The table gives medians over all trials, in milliseconds, and their ratio.
+A trial does the same on both sides, and nearly nothing: TPE suggests five parameters, ten reports get a
+Hyperband decision each, and the trial ends. The study already has `--finished` trials. Rounds are
+interleaved. The table has medians over all trials, in milliseconds, and their ratio.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def loss(params: dict[str, float], step: int) -> float:
 
 
 def filled(path: Path, finished: int, seed: int = 0) -> str:
-    """A database with one study of `finished` trials, a third of them complete; its URL."""
+    """Make a database with one study of `finished` trials, a third of them complete; return its URL."""
     url = f"sqlite:///{path}"
-    # By Optuna's default storage: SQLite's journal mode would stay with the file.
+    # Made by Optuna's default storage, because SQLite's journal mode stays with the file.
     study = optuna.create_study(storage=url, study_name="bench")
     study.set_user_attr(SPEC, loads(SPACE).to_json())
     sampler = optuna.samplers.RandomSampler(seed=seed)
@@ -84,7 +84,7 @@ def filled(path: Path, finished: int, seed: int = 0) -> str:
 
 
 def ours(url: str, trials: int, folder: Path) -> list[tuple[float, float]]:
-    """Wall and CPU milliseconds of each trial through our driver."""
+    """Wall and CPU milliseconds of each trial through the driver."""
     spec = loads(SPACE)
     live = open_live(open_storage(url), "bench", goal="minimize", attrs={})
     driver = Driver(spec, live, runs=folder, watcher=Silence(), pruner=make_pruner(spec))

@@ -1,16 +1,16 @@
-"""What asynchronous successive halving does with the same trials on both backends.
+"""What asynchronous successive halving saves and loses, with the same trials on both backends.
 
     python benchmarks/early_stopping.py [--trials 40] [--seeds 5] [--workers 2]
 
-The same space, seeds and budget, `early_stopping: {method: asha}` on both sides: Optuna's
-SuccessiveHalvingPruner on the backend optuna, Tune's ASHAScheduler on the backend ray. The random sampler
-gives both the same configurations and each trial the same noise, and this is checked. The objective is a
-learning curve that costs nothing to compute: a high learning rate falls fast at first and ends badly, a low
-one the other way round, so that early values mislead a little.
+Both sides have the same space, seeds and budget, and `early_stopping: {method: asha}`: Optuna's
+SuccessiveHalvingPruner on the backend optuna, Tune's ASHAScheduler on the backend ray. Random search gives
+both the same configurations and each trial the same noise, which is checked. The objective is a learning
+curve that costs nothing to compute. With a high learning rate, the loss falls fast at first and ends badly;
+with a low one it is the other way round, so early values mislead a little.
 
-One row per seed. Budget is what the last steps of all trials add up to, of what they would without early
-stopping; the last column is the best value of the same trials without it. Which trials are stopped depends
-on the order in which the workers report, so the figures differ a little from run to run.
+There is one row per seed. Budget is the number of steps trained, in percent of those without early stopping.
+The last column is the best value of the same trials without early stopping. Which trials are stopped depends
+on the order in which the workers report, so the figures differ a little between runs.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def figures(trials: list[FrozenTrial]) -> list[float]:
 
 
 def without(trials: list[FrozenTrial], curve: Callable[[Any, int], Iterable[float]], seed: int) -> float:
-    """The best value that the same trials have where none is stopped."""
+    """The best value of the same trials if none is stopped."""
     ends = {t.number: list(curve(t.params, derived_seed(seed, "trial", t.number)))[-1] for t in trials}
     assert all(ends[t.number] == t.value for t in trials if t.state == TrialState.COMPLETE)
     return min(ends.values())

@@ -1,14 +1,14 @@
 """Syne Tune's model of learning curves, fitted in a fraction of the time.
 
-DyHPO of Syne Tune 0.14.2 fits a Gaussian process over configurations and resources hundreds of times a run,
-by autograd, which takes minutes. `quick` gives it the same likelihood with a gradient by hand, and remembers
-how configurations are encoded: the same search, but for rounding.
+DyHPO in Syne Tune 0.14.2 fits a Gaussian process over configurations and resources hundreds of times per
+search. It uses autograd, which takes minutes. `quick` gives it the same likelihood with a hand-written
+gradient, and caches the encodings of configurations. The search is the same except for rounding.
 
-The kernel is the additive one of curves that decay exponentially (Swersky et al. 2014, arXiv:1406.3896; Tiao
+The kernel is the additive one for curves that decay exponentially (Swersky et al. 2014, arXiv:1406.3896; Tiao
 et al. 2020, arXiv:2003.10865): the covariance of (x, r) and (x', r') is k(x, x') + gamma^2 (kappa(r + r') -
 kappa(r) kappa(r')) with kappa(r) = (beta / (r + beta))^alpha and beta = alpha / lambda. k is Matern 5/2 with
-a bandwidth for each dimension; the mean is m + gamma kappa(r). What belongs to configurations or rungs is
-computed once for each of them, not for each report.
+a bandwidth for each dimension; the mean is m + gamma kappa(r). Terms that depend only on a configuration or a
+rung are computed once for each, not for each report.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from scipy.special import gammaln
 
 PACKAGE = "syne_tune.optimizer.schedulers.searchers"
 JITTER = 1e-9  # on squared distances, and the first on the diagonal of a matrix that is not positive definite
-NOISE = 0.1  # the shape of the noise's prior, and its mean
+NOISE = 0.1  # the shape and the mean of the noise's prior
 BANDWIDTHS = (1e-4, 100.0)  # the bounds of their prior
-KNOWN = [  # of what the model is made: kernels, mean, transform of targets
+KNOWN = [  # the parts of the model: kernels, mean, transform of targets
     "ExponentialDecayResourcesKernelFunction",
     "Matern52",
     "ScalarMeanFunction",
@@ -39,21 +39,21 @@ Array = NDArray[np.float64]
 
 
 class Likelihood:
-    """The negative logarithm of the likelihood of observed values and of the priors.
+    """The negative log likelihood of observed values, and the negative log priors.
 
-    `features` is (n, d + 1), the resource last; `targets` is (n,). A point is the vector of the logarithms of
-    the noise's variance, the scale, d inverse bandwidths, alpha, lambda and gamma, and of m. Called with a
-    point it answers the value and its gradient, and raises LinAlgError where no jitter helps.
+    `features` is (n, d + 1), the resource last; `targets` is (n,). A point is a vector: the logarithms of
+    the noise's variance, the scale, d inverse bandwidths, alpha, lambda and gamma, then m. Calling the object
+    with a point returns the value and its gradient. It raises LinAlgError if no jitter helps.
     """
 
     def __init__(self, features: Array, targets: Array) -> None:
         self._configs, config = np.unique(features[:, :-1], axis=0, return_inverse=True)
-        order = np.argsort(config, kind="stable")  # the reports of a configuration are neighbours
+        order = np.argsort(config, kind="stable")  # reports of one configuration are adjacent
         self._targets = targets[order]
         self._rungs, self._rung = np.unique(features[order, -1], return_inverse=True)
         self._at_rung = (self._rung[:, None] == np.arange(len(self._rungs))).astype(float)
         self._starts = np.flatnonzero(np.diff(config[order], prepend=-1))
-        # Where an entry of the covariance lies among those of configurations and those of rungs.
+        # The position of each covariance entry among those of configurations and those of rungs.
         self._in_configs = config[order][:, None] * len(self._configs) + config[order]
         self._in_rungs = self._rung[:, None] * len(self._rungs) + self._rung
 
@@ -83,8 +83,8 @@ class Likelihood:
         value = 0.5 * (len(residual) * math.log(2.0 * math.pi) + residual @ solved)
         value += np.log(factor.diagonal()).sum()
 
-        # By the covariance the derivative is (inverse - solved solved') / 2. Only sums of it are asked for,
-        # over configurations and over rungs, so the triangle of the inverse that LAPACK fills is enough.
+        # The derivative by the covariance is (inverse - solved solved') / 2. Only its sums over
+        # configurations and rungs are needed, so the triangle of the inverse that LAPACK fills is enough.
         half = dpotri(factor, lower=1, overwrite_c=1)[0].T
         half.flat[:: len(residual) + 1] *= 0.5
         by_noise = half.trace() - 0.5 * (solved @ solved)
@@ -111,7 +111,7 @@ class Likelihood:
         gradient[-2] = 2.0 * (by_rungs * between_rungs).sum() - gamma * (of_rungs @ kappa)
         gradient[-1] = -solved.sum()
 
-        # The priors: gamma of the noise, log-normal of the scale, uniform of the bandwidths, normal of m.
+        # Priors: gamma for the noise, log-normal for the scale, uniform for the bandwidths, normal for m.
         value += (1.0 - NOISE) * point[0] + noise + gammaln(NOISE)
         value += point[1] + 0.5 * point[1] ** 2 + 0.5 * point[-1] ** 2
         value += len(inverse_bandwidths) * math.log(BANDWIDTHS[1] - BANDWIDTHS[0])
@@ -122,19 +122,19 @@ class Likelihood:
 
 
 def derivative(half: Array, solved: Array) -> Array:
-    """By the covariance, from half of its inverse and what it solves, or from sums of both."""
+    """The derivative by the covariance, from half of its inverse and its solution, or from sums of both."""
     return 0.5 * (half + half.T - np.outer(solved, solved))
 
 
 def cholesky(covariance: Array, noise: float) -> Array:
-    """The lower factor of a matrix with noise on its diagonal, and with as little jitter as it takes."""
+    """The lower factor of a matrix with noise on its diagonal, with as little jitter as possible."""
     diagonal = covariance.diagonal().copy()
     largest = max(1.0, diagonal.mean())
     jitter = 0.0
     while jitter <= 1e3 * largest:
         covariance.flat[:: len(covariance) + 1] = diagonal + (noise + jitter)
         factor: Array
-        factor, failed = dpotrf(covariance.T, lower=1)  # symmetric, and so in the order of LAPACK
+        factor, failed = dpotrf(covariance.T, lower=1)  # symmetric, so .T is in LAPACK's order
         if not failed:
             return factor
         jitter = jitter * 10.0 if jitter else JITTER * largest
@@ -143,7 +143,7 @@ def cholesky(covariance: Array, noise: float) -> Array:
 
 @contextlib.contextmanager
 def quick() -> Iterator[None]:
-    """Let Syne Tune fit its model by `Likelihood`, and encode a configuration once, while this lasts."""
+    """While this lasts, Syne Tune fits its model with `Likelihood` and encodes each configuration once."""
     model: Any = importlib.import_module(f"{PACKAGE}.bayesopt.gpautograd.gp_model")
     ranges = importlib.import_module(f"{PACKAGE}.utils.hp_ranges_impl").HyperparameterRangesImpl
     theirs = model.create_lbfgs_arguments, ranges.to_ndarray
@@ -157,15 +157,15 @@ def quick() -> Iterator[None]:
 def objective(
     criterion: Any, crit_args: list[Any], verbose: bool = False
 ) -> tuple[Callable[[Array], tuple[float, Array]], dict[str, Any]]:
-    """What Syne Tune's `create_lbfgs_arguments` answers, for the one model that is known here.
+    """What Syne Tune's `create_lbfgs_arguments` returns, for the one model supported here.
 
-    Raises TypeError for any other.
+    Raises TypeError for any other model.
     """
     kernel = criterion.kernel
     parts = (kernel, kernel.kernel_x, kernel.mean_x, criterion.target_transform)
     kinds = [type(part).__name__ for part in parts]
     if kinds != KNOWN or kernel.encoding_delta is not None or kernel.delta_fixed_value != 0.0:
-        raise TypeError(f"{', '.join(kinds)}: only {', '.join(KNOWN)} is known, without delta")
+        raise TypeError(f"{', '.join(kinds)}: only {', '.join(KNOWN)} is supported, without delta")
     data = crit_args[0]
     likelihood = Likelihood(data["features"], data["targets"][:, 0])
     parameters = {one.name: one for one in criterion.collect_params().values()}
@@ -178,10 +178,10 @@ def objective(
         kernel.gamma_internal,
         kernel.mean_x.mean_value_internal,
     ]
-    # Syne Tune orders a point by the names of its parameters.
+    # Syne Tune orders a point by its parameters' names.
     sizes = {one.name: one.shape[0] for one in ordered}
     if sizes.keys() != parameters.keys():
-        raise TypeError(f"a model with {', '.join(parameters)}: only {', '.join(sizes)} are known")
+        raise TypeError(f"a model with {', '.join(parameters)}: only {', '.join(sizes)} are supported")
     ends = np.cumsum([sizes[name] for name in sorted(sizes)])
     places = dict(zip(sorted(sizes), np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
     ours = np.concatenate([places[one.name] for one in ordered])
@@ -196,7 +196,7 @@ def objective(
 
 
 def remembered(encode: Callable[[Any, dict[str, Any]], Array]) -> Callable[[Any, dict[str, Any]], Array]:
-    """An encoding of configurations that encodes each once for a space."""
+    """An encoding that caches each configuration of a space."""
 
     def encoded(space: Any, config: dict[str, Any]) -> Array:
         found: dict[tuple[Any, ...], Array] = vars(space).setdefault("encoded", {})

@@ -1,20 +1,20 @@
-"""The same search by hpsearch and by a plain Optuna script with optuna-integration's pruning callback.
+"""The same search with hpsearch and with a plain Optuna script that uses optuna-integration's callbacks.
 
     pip install 'hpsearch[bench,xgboost,lightgbm]'
     python benchmarks/frameworks.py [--trials 40] [--seeds 5] [--libraries xgboost lightgbm] [--data ...]
 
 XGBoost and LightGBM, each on a small table (`breast_cancer` of scikit-learn, 569 rows of 30 columns) and on a
-larger one (`made`: 20,000 rows of 20 columns). Space, budget, rows to learn from and to validate on, metric,
-and threads (one) are the same. So are the sampler (Optuna's TPE) and the pruner: Optuna's median, which looks
-every ten trees after five whole trials. hpsearch reports, and writes a checkpoint, that often; the callbacks
-report each tree, and the scripts keep no model. They have their study in memory, as the examples of Optuna
-have it, or in SQLite as hpsearch always does.
+larger one (`made`: 20,000 rows of 20 columns). Both sides have the same space, budget, training and
+validation rows, metric, number of threads (one), sampler (Optuna's TPE) and pruner: Optuna's median, which
+checks every ten trees once five trials have finished. hpsearch reports and writes a checkpoint every ten
+trees. The callbacks report each tree, and the scripts keep no model. The scripts keep their study in memory,
+as in Optuna's examples, or in SQLite, as hpsearch always does.
 
-Every run is a process of its own, measured from the start of Python to its end with all that it started;
-contestants take turns, seed by seed; with SQLite the script runs for the first seed alone. The table has
-medians over the seeds: the best value, wall and CPU seconds a trial, trees a trial (how early trials were
-pruned), CPU milliseconds a tree with all else in it, and ratios. A seed does not make the same proposals on
-both sides: hpsearch builds its sampler anew for each trial.
+Every run is a process of its own, measured from the start of Python to the end of everything it started.
+Contestants take turns, seed by seed; the script with SQLite runs for the first seed only. The table has
+medians over the seeds: the best value, wall and CPU seconds per trial, trees per trial (how early trials were
+pruned), CPU milliseconds per tree (total CPU time divided by trees), and ratios. A seed gives different
+proposals on the two sides, because hpsearch creates its sampler anew for each trial.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from typing import Any
 from overhead import Cost, adopt_orphans, measured
 
 TREES, EVERY = 100, 10
-SLOW = "Optuna, SQLite"  # which writes each tree's report by itself; one seed has to do
+SLOW = "Optuna, SQLite"  # writes each tree's report separately, so slow that it runs for one seed
 DATA = ("breast_cancer", "made")
 TARGET = "target"
-STARTUP = 5  # trials before the pruner's first look
+STARTUP = 5  # finished trials before the pruner starts
 RESULT = "result.json"
-Range = tuple[float, float, bool]  # low, high, whether by its logarithm
+Range = tuple[float, float, bool]  # low, high, whether logarithmic
 SPACES: dict[str, dict[str, Range]] = {
     "xgboost": {
         "learning_rate": (0.01, 0.5, True),
@@ -63,7 +63,7 @@ FIXED: dict[str, dict[str, Any]] = {"xgboost": {}, "lightgbm": {"subsample_freq"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a search came to."""
+    """The result of a search."""
 
     best: float
     trials: int
@@ -71,12 +71,12 @@ class Outcome:
 
 
 def outcome_of(done: list[Any], first: int = 1) -> Outcome:
-    """Of Optuna's trials, whose steps count trees from `first` on."""
+    """The outcome of Optuna trials, whose steps count trees from `first`."""
     best = min(trial.value for trial in done if trial.state.name == "COMPLETE")
     return Outcome(best, len(done), sum(trial.last_step + 1 - first for trial in done))
 
 
-# The contestants: each in a process that imports nothing of the others.
+# The contestants. Each runs in a process that imports nothing of the others.
 
 
 def ours(library: str, trials: int, seed: int) -> Outcome:
@@ -113,7 +113,7 @@ execution: {{workers: 1, cpus_per_trial: 1}}
 
 
 def script(library: str, trials: int, seed: int, storage: str | None) -> Outcome:
-    """As people write it: the data once, a callback for each trial."""
+    """A typical script: it loads the data once, and uses a callback for each trial."""
     import optuna
     import pandas as pd
 
@@ -169,11 +169,11 @@ def with_lightgbm(x: Any, y: Any, held_x: Any, held_y: Any) -> Training:
     import lightgbm
     from optuna_integration import LightGBMPruningCallback
 
-    alike = {"deterministic": True, "force_row_wise": True}  # what hpsearch sets, so that both do the same
+    alike = {"deterministic": True, "force_row_wise": True}  # as hpsearch sets them
     fixed = {"objective": "binary", "metric": "binary_logloss", "num_threads": 1, "verbosity": -1, **alike}
 
     def train(params: dict[str, Any], trial: Any) -> float:
-        rows = lightgbm.Dataset(x, y)  # of each trial: LightGBM binds it to parameters
+        rows = lightgbm.Dataset(x, y)  # for each trial: LightGBM ties it to its parameters
         held = rows.create_valid(held_x, held_y)
         told: dict[str, dict[str, list[float]]] = {}
         lightgbm.train(
@@ -203,7 +203,7 @@ CONTESTANTS: dict[str, Callable[[str, int, int], Outcome]] = {
 
 
 def write_tables(data: str, folder: Path) -> None:
-    """Rows to learn from and rows to validate on, a file each."""
+    """Write the training rows and the validation rows to a file each."""
     import pandas as pd
     from sklearn.datasets import load_breast_cancer, make_classification
 
@@ -227,7 +227,7 @@ def run_of(who: str, library: str, data: str, trials: int, seed: int) -> tuple[C
         return cost, Outcome(**json.loads((folder / RESULT).read_text()))
 
 
-Runs = dict[str, list[tuple[Cost, Outcome]]]  # of each contestant, a seed each
+Runs = dict[str, list[tuple[Cost, Outcome]]]  # by contestant, one run per seed
 
 
 def measure(library: str, data: str, trials: int, seeds: int) -> Runs:
@@ -246,7 +246,7 @@ def measure(library: str, data: str, trials: int, seeds: int) -> Runs:
 
 
 def row(runs: list[tuple[Cost, Outcome]]) -> list[float]:
-    """Best value; wall seconds, CPU seconds and trees a trial; CPU milliseconds a tree: medians."""
+    """Medians: best value; wall seconds, CPU seconds and trees per trial; CPU milliseconds per tree."""
     each = [
         (
             outcome.best,

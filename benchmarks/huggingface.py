@@ -1,7 +1,7 @@
-"""LoRA as people train it with Hugging Face's libraries: the peers of `trainer.py`.
+"""LoRA with Hugging Face's libraries, in a plain loop and with Trainer, for comparison in `trainer.py`.
 
-Both train the same function as a `GptRun` of ours, from the same weights on the same windows:
-`tests/trainer/test_parity.py` compares the losses, step by step. Needs transformers, peft and accelerate.
+Both train the same function as a `GptRun` of hpsearch, from the same weights on the same windows.
+`tests/trainer/test_parity.py` compares the losses step by step. Needs transformers, peft and accelerate.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hpsearch.objectives.hf_lora.base import LINEARS, gpt2
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.runs.run import GptRun
 
-TABLE = 512  # steps whose windows lie ready for Trainer, which then begins again
+TABLE = 512  # steps whose windows are prepared for Trainer; it then repeats them
 
 
 def peft_model(run: GptRun, activation: str = "gelu") -> Any:
-    """GPT-2 of transformers with adapters of peft, which computes what the model of `run` does.
+    """GPT-2 of transformers with adapters of peft; it computes the same as the model of `run`.
 
-    GPT-2 comes with the tanh form of GELU (`gelu_new`), which is slower.
+    GPT-2's default activation is the tanh form of GELU (`gelu_new`), which is slower.
     """
     config, ours, shape = run.config, run.pack.model, run.pack.model.shape
     assert isinstance(config, LoraConfig)
@@ -49,13 +49,13 @@ def peft_model(run: GptRun, activation: str = "gelu") -> Any:
 
 
 def linears_of(model: Any) -> dict[tuple[int, str], Any]:
-    """Their linears by block and our name."""
+    """The model's linear layers, by block and hpsearch's name."""
     blocks = enumerate(model.transformer.h)
     return {(number, mine): block.get_submodule(n) for number, block in blocks for n, mine in LINEARS.items()}
 
 
 class Loop:
-    """The plain loop that people write over a model of peft, with torch's fused AdamW."""
+    """A plain training loop over a model of peft, with torch's fused AdamW."""
 
     def __init__(self, run: GptRun, activation: str = "gelu", precision: str = "fp32") -> None:
         config = run.config
@@ -68,7 +68,7 @@ class Loop:
         self.cast = torch.autocast(run.device.type, torch.bfloat16, enabled=precision == "bf16")
 
     def train(self) -> Tensor:
-        """One step; its loss."""
+        """Train one step; return its loss."""
         with self.cast:
             loss: Tensor = self.model(**batch(windows(self.run, self.steps))).loss
         torch.autograd.backward(loss)
@@ -80,14 +80,14 @@ class Loop:
 
 
 def windows(run: GptRun, step: int) -> Tensor:
-    """uint8 [rows, length + 1]: what `run` trains on in that step."""
+    """uint8 [rows, length + 1]: the windows that `run` trains on in this step."""
     return run.windows(run.places(step))
 
 
 def batch(windows: Tensor) -> dict[str, Tensor]:
-    """Windows [..., length + 1] as a causal model of transformers takes them.
+    """Windows [..., length + 1] in the format of a causal model of transformers.
 
-    Given `labels` alone it would shift them itself, and leave the last token of each row without a target.
+    Given only `labels`, the model would shift them itself, and the last token of each row had no target.
     """
     wide = windows.long()
     targets = wide[..., 1:].contiguous()
@@ -95,7 +95,7 @@ def batch(windows: Tensor) -> dict[str, Tensor]:
 
 
 class Text(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """The windows of the first `TABLE` steps of a run, in their order."""
+    """The windows of the first `TABLE` steps of a run, in order."""
 
     def __init__(self, run: GptRun) -> None:
         self.rows = torch.cat([windows(run, step) for step in range(TABLE)]).cpu()
@@ -108,7 +108,7 @@ class Text(torch.utils.data.Dataset[dict[str, Tensor]]):
 
 
 class Watch(transformers.TrainerCallback):  # type: ignore[misc]
-    """Stops a training where `over` says so after a step."""
+    """Stops training after a step if `over` returns true."""
 
     def __init__(self, over: Callable[[], bool]) -> None:
         self.over = over
@@ -120,7 +120,7 @@ class Watch(transformers.TrainerCallback):  # type: ignore[misc]
 def trainer(
     run: GptRun, over: Callable[[], bool], folder: str, *, activation: str = "gelu", **options: Any
 ) -> Any:
-    """Hugging Face's Trainer with its own optimizer, data loader and callbacks; it saves and logs nothing."""
+    """Hugging Face's Trainer with its own optimizer, data loader and callbacks. It saves and logs nothing."""
     config = run.config
     arguments = transformers.TrainingArguments(
         output_dir=folder,

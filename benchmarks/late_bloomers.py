@@ -1,24 +1,29 @@
-"""Whether early stopping keeps trials that look bad at first and are the best at their end.
+"""Whether early stopping keeps trials that look bad at first and end as the best.
 
     python benchmarks/late_bloomers.py [--space lora] [--trials 60] [--folder FOLDER] [--orders 200]
 
-Where schedules are searched, early rungs mislead: a rate that decays looks worse than one that does not until
-a training is nearly over. This trains random configurations of a space to their end, once (the study stays in
-the folder: the same command goes on with it and adds none that is there). Then the recorded trials come in
-many random orders to each method, which stops or pauses them by what they reported. The values are those of
-real trainings; only the order and the decisions are played.
+If a space searches schedules, early rungs mislead: a decaying learning rate looks worse than a constant one
+until training is nearly over. This command first trains random configurations of a space to the end. Their
+study stays in `--folder`: the same command resumes it and repeats no trial. Then it replays the recorded
+trials to each method in many random orders, and the method stops or pauses them by their reports. The values
+come from real training runs; only the order and the decisions are simulated.
 
     promotion          hpsearch's promotion at rungs
-    promotion, alike   the same, which compares trials with those of their own `--alike`
+    promotion, alike   the same, comparing only trials with equal values of `--alike`
     hyperband ...      the same two in the brackets of Hyperband
     optuna-...         Optuna's pruners, with the same first rung and eta
 
-A late bloomer is a trial that ends among the best tenth and is not among the best third of all at the second
-rung. All methods may train as much (`--trainings`, in whole trainings; by default an eighth of what all
-trials take), so that those which stop early begin more. `begun` and `ended` count trials, `late` is how often
-a late bloomer came to its end, `best` how often the best of all did, and `lost` by how much the best
-that came to its end is worse than the best of all, on average. Ours are the real driver and study, on one
+A late bloomer is a trial that ends in the best tenth but is not in the best third at the second rung. All
+methods have the same budget (`--trainings`, in full training runs; by default an eighth of what all trials
+take), so a method that stops early starts more trials. hpsearch is the real driver and study, with one
 worker.
+
+| column | what it is, on average |
+|---|---|
+| started, finished | numbers of trials |
+| late | how often a late bloomer finished |
+| best | how often the best of all trials finished |
+| lost | by how much the best trial that finished is worse than the best of all |
 """
 
 from __future__ import annotations
@@ -53,17 +58,17 @@ ETA = 3
 
 @dataclass(frozen=True)
 class Recorded:
-    """Trials that ran to their end."""
+    """Trials that were trained to the end."""
 
-    spec: Spec  # of the study they are from
-    first: int  # rung
-    budget: int  # that a method may train
-    alike: list[str]  # choices that make kinds of trials
+    spec: Spec  # of their study
+    first: int  # the first rung
+    budget: int  # of each method
+    alike: list[str]  # parameters; only trials with equal values are compared
     trials: Sequence[FrozenTrial]
 
     @property
     def late(self) -> list[int]:
-        """The late bloomers, the best first, by their place in `trials`."""
+        """The late bloomers, best first, as indices of `trials`."""
         ends = sorted(range(len(self.trials)), key=self.end)
         early = sorted(range(len(self.trials)), key=lambda n: self.at(n, self.first * ETA))
         good, promising = ends[: max(1, len(ends) // 10)], set(early[: len(early) // ETA])
@@ -93,7 +98,7 @@ class Played:
 
 
 def record(options: argparse.Namespace, folder: Path) -> Recorded:
-    """Train random configurations of a space to their end, as far as the folder does not have them."""
+    """Train random configurations of a space to the end, unless the folder has them already."""
     spec, trials = load_space(options.space), options.trials
     stopping = spec.early_stopping
     if not isinstance(stopping, Rungs):
@@ -116,7 +121,7 @@ def record(options: argparse.Namespace, folder: Path) -> Recorded:
 
 
 class InOrder(BaseSampler):
-    """Proposes what was recorded, one trial after the other."""
+    """Proposes the recorded configurations, one after another."""
 
     def __init__(self, recorded: Recorded, order: Sequence[int]) -> None:
         self._trials = [recorded.trials[number] for number in order]
@@ -136,7 +141,7 @@ class InOrder(BaseSampler):
 
 
 def ours(recorded: Recorded, order: Sequence[int], name: str, **stopping: Any) -> Played:
-    """Promotion in our driver."""
+    """Promotion, with hpsearch's driver."""
     spec = recorded.spec.override(
         name=name,
         search={"sampler": "random"},
@@ -146,7 +151,7 @@ def ours(recorded: Recorded, order: Sequence[int], name: str, **stopping: Any) -
         baseline=None,
     )
     search = Ours(spec)
-    search.propose_by(InOrder(recorded, order))  # who is put up would begin before any trial goes on
+    search.propose_by(InOrder(recorded, order))  # enqueued trials would start before any promotion
     begun, spent, ended = 0, 0, set()
     while spent < recorded.budget and (job := search.next()) is not None:
         begun += job.done == 0
@@ -162,7 +167,7 @@ def ours(recorded: Recorded, order: Sequence[int], name: str, **stopping: Any) -
 
 
 def optunas(recorded: Recorded, order: Sequence[int], name: str, pruner: BasePruner) -> Played:
-    """A pruner of Optuna's, in its own study."""
+    """An Optuna pruner, in a study of its own."""
     direction = recorded.spec.goal
     study = optuna.create_study(study_name=name, pruner=pruner, direction=direction)
     begun, spent, ended = 0, 0, set()
@@ -184,7 +189,7 @@ def optunas(recorded: Recorded, order: Sequence[int], name: str, pruner: BasePru
 
 
 def methods(recorded: Recorded) -> dict[str, Callable[[Sequence[int], str], Played]]:
-    """What plays an order, by its name in the table."""
+    """Functions that replay an order, by their names in the table."""
     first, last = recorded.first, recorded.trials[0].last_step or 0
 
     def promotion(method: str, alike: list[str]) -> Callable[[Sequence[int], str], Played]:
@@ -211,8 +216,8 @@ def show(recorded: Recorded, orders: int) -> None:
     count = len(recorded.trials)
     trainings = recorded.budget / (recorded.trials[0].last_step or 1)
     told = f"{count} trials of {recorded.spec.name}, {len(late)} late bloomers"
-    print(f"{told}; {trainings:g} trainings, {orders} orders")
-    print(f"{'':18}{'begun':>8}{'ended':>8}{'late':>8}{'best':>8}{'lost':>9}")
+    print(f"{told}; {trainings:g} full training runs, {orders} orders")
+    print(f"{'':18}{'started':>9}{'finished':>9}{'late':>8}{'best':>8}{'lost':>9}")
     for name, play in methods(recorded).items():
         played = []
         for seed in range(orders):
@@ -225,7 +230,7 @@ def show(recorded: Recorded, orders: int) -> None:
         found = statistics.fmean(best in each.ended for each in played)
         ends = [min(map(recorded.end, each.ended), default=math.inf) for each in played]
         lost = statistics.fmean(ends) - recorded.end(best)
-        print(f"{name:18}{begun:8.1f}{ended:8.1f}{kept:8.2f}{found:8.2f}{lost:9.4f}", flush=True)
+        print(f"{name:18}{begun:9.1f}{ended:9.1f}{kept:8.2f}{found:8.2f}{lost:9.4f}", flush=True)
 
 
 def main() -> None:
@@ -234,9 +239,9 @@ def main() -> None:
     )
     parser.add_argument("--space", default="lora")
     parser.add_argument("--trials", type=int, default=60)
-    parser.add_argument("--trainings", type=float, help="whole trainings that each method may spend")
+    parser.add_argument("--trainings", type=float, help="budget of each method, in full training runs")
     parser.add_argument("--alike", nargs="*", default=["lr_scheduler"], metavar="PARAMETER")
-    parser.add_argument("--folder", type=Path, help="where the recorded study stays")
+    parser.add_argument("--folder", type=Path, help="where to keep the recorded study")
     parser.add_argument("--orders", type=int, default=200)
     options = parser.parse_args()
     quiet()

@@ -2,25 +2,26 @@
 
     python benchmarks/lora_search.py [--time 300] [--seeds 5] [--workers 2] [--confirm 5]
 
-The space is `spaces/lora.yaml`. Ours is the command itself with the file's defaults, but a budget of time in
-place of its trials: starting workers and confirming the winner count. The peer is what the docs of Optuna
-make of the same space: `TPESampler`, `HyperbandPruner` with the same rungs, the baseline put up first, a
-process for each worker over one `JournalStorage` (over one SQLite file two processes may take the same trial
-that was put up), `study.optimize(timeout=...)`. A training that it has begun by then runs on, which is more
-time than ours gets. Both train with `hpsearch.trainer`, one thread each, in the same environment.
+The space is `spaces/lora.yaml`. hpsearch is the command itself with the file's defaults, but with a time
+budget instead of a number of trials; the time includes starting workers and confirming the winner. The Optuna
+script follows Optuna's docs: `TPESampler`, `HyperbandPruner` with the same rungs, the baseline enqueued
+first, one process per worker with a shared `JournalStorage` (with a shared SQLite file, two processes may
+take the same enqueued trial), and `study.optimize(timeout=...)`. The script finishes the training runs it has
+started by then, so it gets more time than hpsearch. Both train with `hpsearch.trainer`, one thread each, in
+the same environment.
 
-The searches run one after the other and take turns to be first. Then the winner of each is trained again with
-the same new seeds, which no search has seen, outside of the time; what is compared is the mean of these.
+The searches run one after the other, and which comes first alternates. Then each winner is trained again, not
+counted in the time, with the same new seeds, which no search has seen. The means of these runs are compared.
 
 | column | what it is |
 |---|---|
-| trials, whole | begun, and of these trained to their end, without those that confirm |
+| trials, finished | trials started, and how many of them trained to the end, without confirmation runs |
 | seconds | of the command, from start to end |
 | claimed | the best validation loss that the search has seen |
-| winner | the mean of its winner's new trainings |
-| difference | winner of Optuna - winner of ours, on the same seeds: more is better for us |
+| winner | the mean over the new training runs of the winner |
+| difference | Optuna's winner - hpsearch's winner, on the same seeds: positive is better for hpsearch |
 
-The last line has the mean difference over the seeds with Student's interval at 95 %.
+The last line has the mean difference over the seeds, with Student's 95% interval.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from hpsearch.spaces import Spec
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.runs.run import fit
 
-FRESH = 1_000_000  # the first of the new seeds
+FRESH = 1_000_000  # the first new seed
 SCRIPT = """
 import sys
 
@@ -118,7 +119,7 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to."""
+    """The result of a search."""
 
     trials: int
     whole: int
@@ -128,7 +129,7 @@ class Found:
 
 
 def ours(folder: Path, seed: int, seconds: float, workers: int, spec: Spec) -> Found:
-    """`hpsearch run` on the space that ships, for so long."""
+    """`hpsearch run` on the bundled space, for `seconds`."""
     spec = spec.override(
         name="ours",
         search={"seed": seed},
@@ -146,24 +147,24 @@ def ours(folder: Path, seed: int, seconds: float, workers: int, spec: Spec) -> F
 
 
 def peer(folder: Path, seed: int, seconds: float, workers: int, spec: Spec) -> Found:
-    """A plain Optuna script in a process for each worker."""
+    """A plain Optuna script, in one process per worker."""
     script, file = folder / "peer.py", str(folder / "peer.log")
     script.write_text(SCRIPT, encoding="utf-8")
     study = optuna.create_study(study_name="peer", storage=JournalStorage(JournalFileBackend(file)))
     study.enqueue_trial(dict(spec.baseline or {}))
     command = [sys.executable, "-P", str(script), file]
     given = [str(seconds), str(spec.early_stopping.max)]
-    seeds = range(seed * workers, (seed + 1) * workers)  # the same seed would draw the same
+    seeds = range(seed * workers, (seed + 1) * workers)  # equal seeds would sample the same
     took = _timed([[*command, str(own), *given] for own in seeds], folder, "peer")
     trials = study.get_trials()
     whole = [t.value for t in trials if t.state == TrialState.COMPLETE and t.value is not None]
     known = {name for trial in trials for name in trial.params}
-    assert known == set(spec.space.searched), "the script searches another space than spaces/lora.yaml"
+    assert known == set(spec.space.searched), "the script's space differs from spaces/lora.yaml"
     return Found(len(trials), len(whole), took, min(whole), study.best_trial.user_attrs["config"])
 
 
 def _timed(commands: Sequence[Sequence[str]], folder: Path, name: str) -> float:
-    """The seconds that these processes take together. Raises `SystemExit` where one fails."""
+    """The seconds until all these processes have ended. Raises `SystemExit` if one fails."""
     began = time.monotonic()
     with (folder / f"{name}.out").open("wb") as log:
         processes = [
@@ -177,14 +178,14 @@ def _timed(commands: Sequence[Sequence[str]], folder: Path, name: str) -> float:
 
 
 def trained(task: tuple[dict[str, Any], int]) -> float:
-    """The validation loss of a configuration with a seed, trained to its end; infinite where it diverges."""
+    """The validation loss of a configuration and seed, trained to the end; infinite if it diverges."""
     config, seed = task
     value = fit(LoraConfig.from_params(config | {"seed": seed}), on_report=lambda report: None).value
     return value if math.isfinite(value) else math.inf
 
 
 def interval(differences: Sequence[float]) -> str:
-    """A mean with Student's interval."""
+    """A mean with Student's 95% interval."""
     count, mean = len(differences), statistics.mean(differences)
     if count < 2:
         return f"{mean:+.4f} (one seed, no interval)"
@@ -196,23 +197,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--time", type=float, default=300, help="seconds of each search")
+    parser.add_argument("--time", type=float, default=300, help="seconds per search")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
-    parser.add_argument("--samples", type=int, default=1800, help="of a whole training, as the space has it")
-    parser.add_argument("--confirm", type=int, default=5, help="new trainings of each winner")
+    parser.add_argument("--samples", type=int, default=1800, help="per full training run, as in the space")
+    parser.add_argument("--confirm", type=int, default=5, help="new training runs of each winner")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     length = options.samples
     spec = load_space("lora").override(
         parameters={"max_samples": {"value": length}}, early_stopping={"max": length}
     )
-    os.environ.update(environment(1))  # for the processes that train the winners again
-    columns = f"{'trials':>7}{'whole':>6}{'seconds':>8}{'claimed':>9}{'winner':>9}"
+    os.environ.update(environment(1))  # for the processes that retrain the winners
+    columns = f"{'trials':>7}{'finished':>9}{'seconds':>8}{'claimed':>9}{'winner':>9}"
     print(
-        f"{options.time:g} s each, {options.workers} workers, {options.confirm} new trainings of each winner"
+        f"{options.time:g} s each, {options.workers} workers, {options.confirm} new training runs per winner"
     )
-    print(f"{'':6}{'hpsearch':<39}{'Optuna, TPE and Hyperband':<39}")
+    print(f"{'':6}{'hpsearch':<42}{'Optuna, TPE and Hyperband':<42}")
     print(f"{'seed':6}{columns}{columns}{'difference':>12}", flush=True)
     differences = []
     for seed in range(options.seeds):
@@ -229,7 +230,7 @@ def main() -> None:
         means = statistics.mean(values[: options.confirm]), statistics.mean(values[options.confirm :])
         differences.append(means[1] - means[0])
         cells = [
-            f"{f.trials:7}{f.whole:6}{f.seconds:8.0f}{f.claimed:9.4f}{mean:9.4f}"
+            f"{f.trials:7}{f.whole:9}{f.seconds:8.0f}{f.claimed:9.4f}{mean:9.4f}"
             for f, mean in zip((found["ours"], found["peer"]), means, strict=True)
         ]
         print(f"{seed:<6}{''.join(cells)}{differences[-1]:+12.4f}", flush=True)

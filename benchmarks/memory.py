@@ -1,16 +1,16 @@
-"""How well a search knows what its trials take of memory before they begin.
+"""How well a search predicts the memory of its trials.
 
     python benchmarks/memory.py [--only lora pretrain adapters models] [--trials 12] [--steps 8] [--seed 1]
 
-The two spaces that ship, and two that are wide: adapters of ranks up to 256 beside the whole base that ships,
-and models from scratch of up to 512 numbers a token, with sequences of up to 512 bytes and all optimizers. Of
-each, two configurations are measured for the prediction, as a search does it. Then its baseline and random
-configurations are trained for so many steps, with a validation and a checkpoint every second one, each in a
-worker of its own with one thread.
+It uses the two bundled spaces and two wide ones: adapters of ranks up to 256 or full fine-tuning of the
+bundled base, and models trained from scratch up to width 512, with sequences of up to 512 bytes and all
+optimizers. For each space, two configurations are measured for the prediction, as in a search. Then the
+baseline and random configurations are trained for `--steps` steps, with a validation and a checkpoint every
+second step, each in its own worker with one thread.
 
 | column | what it is |
 |---|---|
-| predicted, actual | MB (10**6 bytes) that the worker held at its fullest |
+| predicted, actual | the worker's peak memory in MB (10**6 bytes) |
 | error | predicted / actual - 1, in percent |
 """
 
@@ -73,12 +73,12 @@ parameters:
 baseline: {batch_size: 4, max_length: 128, width: 128, depth: 2}
 """,
 }
-LIMIT = 8 << 30  # bytes that a trial may take here, so that the largest of each space is measured
+LIMIT = 8 << 30  # bytes that a trial may take: enough for the largest of each space
 FIXED = ("learning_rate", "train_file", "max_steps", "max_samples", "eval_every")  # not shown
 
 
 def actual(spec: Spec, config: dict[str, Any], folder: Path) -> float:
-    """The MB that a worker has held after a training of this configuration."""
+    """A worker's peak memory in MB after training this configuration."""
     setup = setup_of(spec, describe(spec.objective_words)) | {"pack": 1}
     worker = Worker(setup, TrialLimits.of(Execution()), environment(1), os.getcwd())
     worker.give({"number": 0, "params": config, "seed": 0, "folder": str(folder), "reported": 0})
@@ -119,7 +119,7 @@ def table(spec: Spec, trials: int, steps: int, seed: int) -> None:
         told = " ".join(f"{name}={value}" for name, value in config.items() if name not in FIXED)
         print(f"{predicted:10.0f}{took_mb:10.0f}{errors[-1]:+8.1f}  {told}", flush=True)
     worst = max(errors, key=abs)
-    print(f"worst {worst:+.1f} %, median {statistics.median(map(abs, errors)):.1f} %")
+    print(f"worst {worst:+.1f}%, median {statistics.median(map(abs, errors)):.1f}%")
 
 
 def main() -> None:
@@ -128,8 +128,8 @@ def main() -> None:
     )
     names = ["lora", "pretrain", *OWN]
     parser.add_argument("--only", nargs="+", choices=names, default=names)
-    parser.add_argument("--trials", type=int, default=12, help="random configurations of each space")
-    parser.add_argument("--steps", type=int, default=8, help="of each training; an even number")
+    parser.add_argument("--trials", type=int, default=12, help="random configurations per space")
+    parser.add_argument("--steps", type=int, default=8, help="per training run; an even number")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     for name in options.only:

@@ -1,22 +1,22 @@
-"""What a whole search costs per trial and per report where the trials do nothing, beside its peers.
+"""What a whole search costs per trial and per report if trials do nothing, compared with other tools.
 
     python benchmarks/overhead.py [--trials 1 20 200] [--reports 10] [--rounds 3] [--only ...]
 
-The peers are `study.optimize` on Optuna's default SQLite storage and `Tuner.fit` of Ray Tune as its manual
-has it, with and without `reuse_actors`. A trial draws one parameter at random, reports a formula `--reports`
-times, and returns. Every run is a process of its own, from the start of Python to its end, with loading,
-starting Ray and shutting it down: what a user waits for. All but `study.optimize` run as many trials at a
-time as there are cores. Rounds are interleaved and the table has medians over them; what would take a plain
-Tune more than a minute is measured in the first round alone.
+The other tools are `study.optimize` on Optuna's default SQLite storage and Ray Tune's `Tuner.fit` as in its
+manual, with and without `reuse_actors`. A trial samples one parameter at random, reports a formula
+`--reports` times, and returns. Every run is a process of its own, measured from the start of Python to its
+end, including imports and Ray's start and shutdown: what a user waits for. All except `study.optimize` run
+one trial per core at a time. Rounds are interleaved, and the table has medians over them. Runs that take
+plain Tune more than a minute are measured in the first round only.
 
-Per trial is a run divided by its trials. Per report is the difference between a run with a hundred times the
-reports and one with `--reports`, both of one trial per core, divided by the reports that differ: with more
-trials, the time that Ray takes to start processes would vary by more than that. It varies by a second still,
-half a millisecond per report.
+The cost per trial is that of a run divided by its trials. The cost per report comes from two runs with one
+trial per core, one with `--reports` and one with a hundred times as many: it is the difference of their
+costs, divided by that of their reports. With more trials, the start of Ray's processes would vary by more
+than that difference. It still varies by a second, which is half a millisecond per report.
 
-CPU seconds are those of the process and of all that it started, also of what Ray detaches: this process
-adopts orphans (Linux only). Who is adopted is read exactly when it ends, the others ten times a second, so
-the last tenth of a second of those may be missing.
+CPU seconds are those of the process and of everything it started, including processes that Ray detaches: this
+process adopts orphans (Linux only). Those of adopted processes are read exactly when they end, the others ten
+times a second, so up to a tenth of a second may be missing for each of the others.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from pathlib import Path
 
 import psutil
 
-PERIOD = 0.1  # seconds between two looks at the processes of a run
-LEAVE_SECONDS = 15.0  # for what a run left behind, before it is killed
-SLOW, SLOW_TRIALS = "Tuner.fit", 50  # from so many trials on, one round has to do
-MORE = 100  # times the reports
+PERIOD = 0.1  # seconds between two readings of a run's processes
+LEAVE_SECONDS = 15.0  # for processes that a run leaves behind, before they are killed
+SLOW, SLOW_TRIALS = "Tuner.fit", 50  # with that many trials or more, it runs for one round
+MORE = 100  # factor between the two numbers of reports
 PR_SET_CHILD_SUBREAPER = 36
 SPACE = """
 version: 1
@@ -66,13 +66,13 @@ def train(trial):
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a run, or of a part of it."""
+    """The cost of a run, or of a part of it."""
 
     wall: float  # seconds
     cpu: float
 
 
-# What is measured: each in a process that imports nothing of the others.
+# The contestants. Each runs in a process that imports nothing of the others.
 
 
 def optimize(trials: int, reports: int) -> None:
@@ -137,16 +137,16 @@ def cores() -> int:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every process below this one whose own parent ends."""
+    """Become the parent of each descendant whose own parent ends."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "cannot adopt the processes of a run")
 
 
 class Seconds:
-    """CPU seconds by process, as last seen."""
+    """CPU seconds by process, as last read."""
 
     def __init__(self) -> None:
-        self._seen: dict[psutil.Process, float] = {}  # a process is its number and its time of birth
+        self._seen: dict[psutil.Process, float] = {}  # keyed by process number and start time
         self._done = threading.Event()
 
     def note(self, process: psutil.Process) -> None:
@@ -155,7 +155,7 @@ class Seconds:
             self._seen[process] = max(self._seen.get(process, 0.0), times.user + times.system)
 
     def watch(self) -> None:
-        """Look at all processes of the run until it is over."""
+        """Read all processes of the run until it is over."""
         while not self._done.wait(PERIOD):
             for process in psutil.Process().children(recursive=True):
                 self.note(process)
@@ -166,9 +166,9 @@ class Seconds:
 
 
 def measured(command: list[str], folder: Path) -> Cost:
-    """Run a command and wait for it and for all processes that it started."""
+    """Run a command, and wait for it and all processes that it started."""
     log = folder / "log"
-    # Ray's sessions and its users' token go where they are removed, and it calls nobody.
+    # Ray's sessions and files go into the folder, which is removed, and Ray sends no usage statistics.
     environment = {
         **os.environ,
         "HOME": str(folder),
@@ -183,7 +183,7 @@ def measured(command: list[str], folder: Path) -> Cost:
     killer = threading.Timer(LEAVE_SECONDS, end_all)
     with suppress(ChildProcessError):  # all have ended
         while True:
-            # Left unburied for a moment, a process still has its final figures.
+            # Until it is reaped, an ended process still has its final figures.
             dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
             assert dead is not None
             with suppress(psutil.Error):
@@ -242,7 +242,7 @@ def median(costs: list[Cost], parts: float) -> Cost:
 
 
 def row(runs: Runs, who: str, trials: list[int], reports: int) -> list[float]:
-    """Wall seconds per trial, CPU seconds per trial, milliseconds per report of both."""
+    """Wall seconds per trial, CPU seconds per trial, and milliseconds per report of both."""
     each = [median(runs[who, count, reports], count) for count in trials]
     parts = cores() * reports / 1e3
     less, more = (median(runs[who, cores(), times * reports], parts) for times in (1, MORE))
@@ -267,7 +267,7 @@ def show(runs: Runs, trials: list[int], reports: int, rounds: int) -> None:
         ratios = [one / other if other > 0 else float("nan") for one, other in pairs]
         print(f"{'':26}" + "".join(f"{ratio:12.2f}" for ratio in ratios))
     if SLOW in rows and rounds > 1 and max(trials) >= SLOW_TRIALS:
-        print(f"{SLOW} with {SLOW_TRIALS} trials or more is one round, not {rounds}.")
+        print(f"{SLOW} with {SLOW_TRIALS} trials or more: one round, not {rounds}.")
 
 
 def main() -> None:
@@ -278,7 +278,7 @@ def main() -> None:
     parser.add_argument("--reports", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), metavar="NAME")
-    parser.add_argument("--contestant", choices=CONTESTANTS, help="run this one, and measure nothing")
+    parser.add_argument("--contestant", choices=CONTESTANTS, help="only run this one, without measuring")
     options = parser.parse_args()
     if options.contestant is not None:
         CONTESTANTS[options.contestant](options.trials[0], options.reports)

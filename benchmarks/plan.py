@@ -1,20 +1,22 @@
-"""Whether a search ends when `hpsearch plan` says, and whether `--time` ends it on time.
+"""Whether a search ends when `hpsearch plan` predicts, and on time with `--time`.
 
-    python benchmarks/plan.py [--only foreseen timed] [--spaces NAME ...] [--rounds 1]
+    python benchmarks/plan.py [--only planned timed] [--spaces NAME ...] [--rounds 1]
 
-For each of four spaces: what `hpsearch plan` says of the end, then `hpsearch run` with the same budget of
-trials, by the clock on the wall from the start of the process to its exit. Then each with `--time` and more
-trials than fit: asked and actual. `confirmed` are the trainings that confirmed the winner. Each round's
-searches have its number as their seed: which trials of a short search are the slow ones is luck.
+For each of four spaces, the table `planned` compares the end that `hpsearch plan` predicts with the wall time
+of `hpsearch run` for the same number of trials, from the start of the process to its exit. `simulated` is the
+range from the earliest to the latest end of the searches that a plan simulates. The table `timed` compares
+`--time` with the actual time of a search with more trials than fit; `confirmation` counts its confirmation
+runs. The searches of a round have its number as their seed, because chance decides which trials of a short
+search are slow.
 
-    lora_quick  the space that ships
-    lora        the same, with fewer trials
-    function    a function of Python that sleeps; its trainings take from half a second to two
-    costly      the same, where those that take longer, up to five seconds, are better
+    lora_quick  the bundled space
+    lora        the bundled space, with fewer trials
+    function    a Python function that sleeps; a trial takes half a second to two
+    costly      the same, but trials that take longer, up to five seconds, are better
 
-A plan measures for a minute at most and the search begins right after. A machine that is busy with something
-else then is not the machine that was measured: CPU seconds of all processes in each second, told for the plan
-and for the run, show whether it was.
+A plan measures for at most a minute, and the search starts right after. If the machine is busy with something
+else then, the plan is not valid for it. The CPU seconds per second of all processes, during the plan and
+during the run, show whether it was.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ class Ran:
     """A command that was run."""
 
     seconds: float
-    busy: float  # CPU seconds in each second, of all processes of the machine
+    busy: float  # CPU seconds per second, of all processes on the machine
     output: str
 
 
@@ -105,8 +107,8 @@ def ran(folder: Path, *words: str) -> Ran:
     return Ran(seconds, max(0.0, (psutil.cpu_count() or 1) - idle), done.stdout)
 
 
-def foreseen(case: Case, seed: int, folder: Path) -> str:
-    """The end that a plan says, with its earliest and latest by luck, and the one that came."""
+def planned(case: Case, seed: int, folder: Path) -> str:
+    """The predicted end, the range of simulated ends, and the actual end."""
     words = (case.space, "--trials", str(case.trials))
     plan = ran(folder, "plan", *words, "--json")
     told = json.loads(plan.output)
@@ -118,22 +120,22 @@ def foreseen(case: Case, seed: int, folder: Path) -> str:
 
 
 def timed(case: Case, seed: int, folder: Path) -> str:
-    """The time that was asked for, and that a search took."""
+    """The time asked for, and the time that the search took."""
     words = ("--trials", "5000", "--time", f"{case.time}s", "--seed", str(seed), "--plain")
     run = ran(folder, "run", case.space, *words)
     lines = run.output.splitlines()
     ended = sum(line.startswith("trial ") for line in lines)
     confirmed = sum("trains trial" in line and " complete" in line for line in lines)
     ratio = run.seconds / case.time
-    return f"{case.time:10}{run.seconds:10.1f}{ratio:8.2f}{ended - confirmed:11}{confirmed:10}"
+    return f"{case.time:10}{run.seconds:10.1f}{ratio:8.2f}{ended - confirmed:11}{confirmed:14}"
 
 
 TABLES = {
-    "foreseen": (
-        foreseen,
-        f"{'planned':>10}{'by luck':>17}{'actual':>10}{'ratio':>8}{'CPU, plan':>11}{'CPU, run':>10}",
+    "planned": (
+        planned,
+        f"{'planned':>10}{'simulated':>17}{'actual':>10}{'ratio':>8}{'CPU, plan':>11}{'CPU, run':>10}",
     ),
-    "timed": (timed, f"{'--time':>10}{'actual':>10}{'ratio':>8}{'trials':>11}{'confirmed':>10}"),
+    "timed": (timed, f"{'--time':>10}{'actual':>10}{'ratio':>8}{'trials':>11}{'confirmation':>14}"),
 }
 
 

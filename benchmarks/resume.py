@@ -1,15 +1,15 @@
-"""How long a killed search takes to go on: from the start of the same command to its first new report.
+"""How soon a killed search resumes: the time from restarting the command to the first new report.
 
     python benchmarks/resume.py [--finished 0 1000] [--rounds 5] [--only optuna ray]
 
-The search is that of the space `lora`, with the trainer, in a study that has so many finished trials already:
-the driver asked them, heard of them (reports from a formula) and ended them. `hpsearch run lora` is started
-and killed (SIGKILL) when a trial has reported twice, and started again at once. The clock runs until the
-database holds a report that it did not hold before: Python and torch are loaded, the study is read, the
-trial is taken up, its checkpoint is read, and it trains up to the next report. Rounds are interleaved.
+The search uses the space `lora` and the trainer, in a study that already has `--finished` trials; the driver
+made these, with reports from a formula. `hpsearch run lora` is started, killed (SIGKILL) when a trial has
+reported twice, and restarted at once. The clock runs until the database has a new report. Until then, Python
+and torch are loaded, the study is read, the trial is resumed, its checkpoint is read, and it trains up to the
+next report. Rounds are interleaved.
 
-CPU seconds are those of all processes of the search until then. Far fewer of them than wall seconds on each
-core mean that the machine had other work.
+CPU seconds are those of all processes of the search until then. If they are far fewer than the wall seconds
+times the cores, the machine was busy with other work.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from hpsearch.storage.studies import PROVENANCE, SPEC, open_live
 from hpsearch.storage.workspace import Workspace
 
 BACKENDS = ("optuna", "ray")
-NAME = "lora"  # of the space, and of its study
-LIMIT = 180.0  # seconds that anything may take
-EVERY = 0.02  # seconds between two looks at the database
+NAME = "lora"  # of the space and of its study
+LIMIT = 180.0  # seconds that any step may take
+EVERY = 0.02  # seconds between two reads of the database
 TWICE = """
     SELECT count(*) FROM trials WHERE state = 'RUNNING'
     AND (SELECT count(*) FROM trial_intermediate_values WHERE trial_id = trials.trial_id) >= 2
@@ -53,7 +53,7 @@ REPORTS = "SELECT count(*) FROM trial_intermediate_values"
 
 
 def filled(folder: Path, finished: int) -> None:
-    """A study of so many finished trials in a folder, with their files, as searches leave it."""
+    """Make a folder with a study of finished trials and their files, as a search leaves it."""
     spec = load(NAME)
     folder.mkdir()
     url = f"sqlite:///{folder / 'hpsearch.db'}"
@@ -77,14 +77,14 @@ def filled(folder: Path, finished: int) -> None:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds up to the first new report."""
+    """Seconds until the first new report."""
 
     wall: float
     cpu: float
 
 
 def measured(folder: Path, backend: str, trials: int) -> Cost:
-    """From the second start of a search."""
+    """The cost from the second start of a search."""
     with searching(folder, backend, trials) as search:
         wait(search, folder, lambda: count(folder, TWICE) > 0)
         search.kill()
@@ -94,13 +94,13 @@ def measured(folder: Path, backend: str, trials: int) -> Cost:
     with searching(folder, backend, trials) as search:
         wait(search, folder, lambda: count(folder, REPORTS) > before)
         cost = Cost(time.perf_counter() - started, cpu_seconds(search.pid))
-        search.send_signal(signal.SIGTERM)  # tidily, so that nothing of it is left for the next round
+        search.send_signal(signal.SIGTERM)  # a clean end, so that no process is left for the next round
         search.wait(LIMIT)
     return cost
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process and those below it have taken."""
+    """CPU seconds of a process and its descendants."""
     total = 0.0
     process = psutil.Process(pid)
     for each in [process, *process.children(recursive=True)]:
@@ -127,7 +127,7 @@ def wait(search: subprocess.Popen[bytes], folder: Path, condition: Callable[[], 
     deadline = time.monotonic() + LIMIT
     while not condition():
         if search.poll() is not None or time.monotonic() > deadline:
-            raise SystemExit(f"the search does not go on:\n{(folder / 'log').read_text()}")
+            raise SystemExit(f"the search does not resume:\n{(folder / 'log').read_text()}")
         time.sleep(EVERY)
 
 
@@ -161,7 +161,7 @@ def main() -> None:
                     told = f"{cost.wall:.1f} s, CPU {cost.cpu:.1f} s"
                     print(f"{backend}, {finished} finished trials: {told}", file=sys.stderr)
                     shutil.rmtree(folder)
-    print(f"seconds from the same command after a kill to the first new report; rounds: {options.rounds}")
+    print(f"seconds from the restart after a kill to the first new report; rounds: {options.rounds}")
     print(f"{'':10}{'finished':>10}{'median':>10}{'longest':>10}{'CPU':>10}")
     for (backend, finished), costs in results.items():
         walls, cpu = [cost.wall for cost in costs], statistics.median(cost.cpu for cost in costs)

@@ -1,13 +1,14 @@
-"""Whether a trial costs more the more there were before it: it should not.
+"""Whether trials cost more as a study grows: they should not.
 
     python benchmarks/scale.py [--trials 20000] [--sampler random] [--every 1000]
 
-One search through the driver into a SQLite file: two parameters, a report, a value and a line for each trial
-of a function that costs nothing. Of each thousand trials it tells the CPU milliseconds of one, at the end how
-the last thousand compare with the first. Then, in processes of their own: what `hpsearch list`, `show` and
-`best` take of such a study, and a search of one trial in the same file beside one in a file of its own.
+One search through the driver into a SQLite file. The objective costs nothing; each trial has two parameters,
+a report, a value and a line of output. For each block of `--every` trials, it prints the CPU milliseconds per
+trial, and at the end the ratio of the last block to the first. Then it measures, in processes of their own,
+`hpsearch list`, `show` and `best` on this study, and a search of one trial, both in the same file and in a
+file of its own.
 
-CPU seconds are those of the process and of all that it started, so they say the same on a busy machine.
+CPU seconds are those of the process and of everything it started, so a busy machine does not change them.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ OBJECTIVE = "def train(trial):\n    return trial.params['x']\n"
 
 
 def searched(spec: Spec, url: str, folder: Path, every: int) -> list[float]:
-    """CPU milliseconds of a trial, of each so many, from the first on."""
+    """CPU milliseconds per trial, for each block of `every` trials."""
     attrs = {PROVENANCE: {"backend": "optuna"}, SPEC: spec.to_json()}
     found: list[float] = []
     live = open_live(open_storage(url, create=True), spec.name, goal=spec.goal, attrs=attrs)
@@ -64,13 +65,13 @@ def searched(spec: Spec, url: str, folder: Path, every: int) -> list[float]:
             if driver.finished % every == 0:
                 now = time.process_time()
                 found.append(1e3 * (now - began) / every)
-                print(f"{driver.finished:>8,} trials{found[-1]:>10.2f} ms a trial", flush=True)
+                print(f"{driver.finished:>8,} trials{found[-1]:>10.2f} ms per trial", flush=True)
                 began = now
     return found
 
 
 def seconds(command: list[str], folder: Path) -> float:
-    """CPU seconds of a command and of all that it started and waited for."""
+    """CPU seconds of a command and of all processes that it started and waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -89,7 +90,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=20_000)
     parser.add_argument("--every", type=int, default=1_000)
     parser.add_argument("--sampler", default="random")
-    parser.add_argument("--small", metavar="URL", help="search one trial there, and measure nothing")
+    parser.add_argument("--small", metavar="URL", help="only search one trial there, without measuring")
     options = parser.parse_args()
     if options.small is not None:
         small(options.small, str(Path("objective.py").absolute()))

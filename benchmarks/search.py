@@ -1,51 +1,53 @@
-"""Which search finds better configurations for the same compute, over learning curves that were recorded.
+"""Which search finds better configurations for the same compute, on recorded learning curves.
 
     pip install 'hpsearch[bench-search]' && pip install --no-deps syne-tune==0.14.2
     python benchmarks/search.py --data FOLDER [--tasks dev|judge|all|NAME ...] [--seeds 10] [--workers 1 4]
         [--budgets 5 10 20] [--only CONTESTANT ...] [--out runs.csv] [--jobs 2] [--each-task] [--no-default]
 
-The clock is simulated: an epoch costs every search one unit of time on one of its workers, and a trial that
-was paused goes on from where it stood. Budgets are in full trainings, summed over the workers. Ours is told
-its budget, as by its user, and runs once for each; the peers ask for none, so they run for the longest and
-are judged on the way. What a search has found is the best value that any of its trials has reported, whether
-that one came to its end or not.
+The clock is simulated: an epoch costs every search one unit of time on one worker, and a paused trial resumes
+where it paused. Budgets are in full training runs, summed over the workers. hpsearch knows its budget and
+runs once per budget; the other tools take none, so they run for the longest budget and are judged on the way.
+A search is judged by the best value that any of its trials has reported, finished or not.
 
-The folder has `mfbench.py`, which answers `list_tasks`, `dev_tasks`, `space`, `max_epoch`, `curve` and
-`reference`, and its data. LCBench, by the surrogate of YAHPO Gym 1.0.2 (github.com/slds-lmu/yahpo_data,
-Apache-2.0): perceptrons on 34 sets of OpenML, 7 parameters, 52 epochs. TaskSet, as packed by the repository
-of DyHPO (github.com/releaunifreiburg/DyHPO, Apache-2.0): the curves of 1,000 configurations of Adam on
-networks that classify texts, 8 parameters, 50 epochs. Searches are tuned on `dev`; `judge` has the others.
+The folder contains data and `mfbench.py`, which has the functions `list_tasks`, `dev_tasks`, `space`,
+`max_epoch`, `curve` and `reference`. LCBench, from the surrogate of YAHPO Gym 1.0.2
+(github.com/slds-lmu/yahpo_data, Apache-2.0): perceptrons on 34 OpenML datasets, 7 parameters, 52 epochs.
+TaskSet, as packed in the repository of DyHPO (github.com/releaunifreiburg/DyHPO, Apache-2.0): the curves of
+1,000 configurations of Adam on text classifiers, 8 parameters, 50 epochs. Searches are tuned on `dev`;
+`judge` has the other tasks.
 
     hpsearch          promotion at rungs and `rung_gp`; the task's default configuration is the baseline
-    hpsearch-tpe      the same with TPE at the best rung; only by --only
-    hpsearch-prior    the same with a prior: what somebody knows who has tuned the tasks of `dev`, that is, of
-                      100 random configurations the best on average at their ends; only by --only
-    hpsearch-default  the same, and the task's default is its prior; only by --only
-    hpsearch-random   promotion at rungs and random search: what the model adds; only by --only
+    hpsearch-tpe      * the same with TPE at the best rung
+    hpsearch-prior    * like hpsearch, with a prior: the one of 100 random configurations with the best final
+                      values on average over the tasks of `dev`
+    hpsearch-default  * like hpsearch, with the task's default as its prior
+    hpsearch-random   * promotion at rungs and random search: shows what the model adds
     random            random search without early stopping
-    optuna-tpe        Optuna's default sampler, on an objective that reports nothing
-    optuna-hyperband  the same, and HyperbandPruner as it is but for its maximum
-    optuna-median     the same, and MedianPruner as it is: Optuna's default where an objective reports
-    ray-asha          Ray Tune's ASHAScheduler, which stops, and random search
-    ray-asha-tpe      the same, and Ray Tune's OptunaSearch
-    syne-asha         Syne Tune's ASHA of the type promotion
-    syne-mobster      Syne Tune's MOBSTER, the same with a Gaussian process
-    syne-dyhpo        Syne Tune's DyHPO with evenly spaced rungs, its model fitted by `exp_decay.py`:
-                      takes a minute a run, so only by --only
+    optuna-tpe        Optuna's default sampler, on an objective that does not report
+    optuna-hyperband  the same with HyperbandPruner at its defaults except the maximum
+    optuna-median     the same with MedianPruner at its defaults: Optuna's default if an objective reports
+    ray-asha          Ray Tune's ASHAScheduler (stopping type) and random search
+    ray-asha-tpe      the same with Ray Tune's OptunaSearch
+    syne-asha         Syne Tune's ASHA (promotion type)
+    syne-mobster      Syne Tune's MOBSTER: the same with a Gaussian process
+    syne-dyhpo        * Syne Tune's DyHPO with evenly spaced rungs, its model fitted by `exp_decay.py`;
+                      takes a minute per run
+    ...-prior         * optuna-hyperband, ray-asha and syne-mobster, trying the prior of hpsearch-prior first
 
-All try the task's default configuration first (`--no-default`: nobody does), but optuna-hyperband-prior,
-ray-asha-prior and syne-mobster-prior, which try first what is the prior of hpsearch-prior, and run only by
---only. Those with rungs have the same: the first at a 25th of a full training, one in three goes on. Syne
-Tune 0.14.2 is the last with these three; it asks for an older numpy than we do, and works with ours.
+Those with * run only if named with --only. All except those in the last line try the task's default
+configuration first, unless `--no-default` is given. All with rungs have the same ones: the first after a 25th
+of a full training run, with one in three trials promoted. Syne Tune 0.14.2 is the last version with its three
+searches here. It asks for an older numpy than hpsearch, but works with the newer one.
 
-Regret is normalized: 0 is the best value known of a task, 1 the median of random configurations trained to
-the end. Ranks are over each task and seed among the contestants of the table; equal values share the mean of
-their ranks. `worst` is the largest ratio, over the tasks, of a search's mean regret to that of the best
-search there, with 0.02 added to both: ten seeds tell no smaller difference. A table has only those tasks and
-seeds that all its contestants have run.
+Regret is normalized: 0 is the best known value of a task, 1 the median of random configurations trained to
+the end. Ranks are computed for each task and seed among the contestants of the table; equal values share
+their mean rank. `worst` is the largest ratio, over the tasks, of a search's mean regret to that of the best
+search there. 0.02 is added to both, because ten seeds cannot show smaller differences. A table has only the
+tasks and seeds that all its contestants have run.
 
-With `--out` every run becomes a line of that file, and what it has is not run again, nor, of a peer, what it
-has for a longer budget: the same command goes on where it was stopped. `--show` prints what is there so far.
+With `--out`, every run becomes a line in that file. The same command resumes where it was stopped: it repeats
+no run that the file has; for the other tools, one with a longer budget is enough. `--show` prints the results
+so far.
 """
 
 from __future__ import annotations
@@ -74,41 +76,41 @@ from contestants import CONTESTANTS, Job, Search, Task, distributions, missing, 
 from optuna.samplers import RandomSampler
 from scipy.stats import rankdata
 
-KNOWN = 100  # configurations that were tried on similar tasks, by whoever states a prior
-FLOOR = 0.02  # added to regrets before they are divided: the standard error of a task's mean over 10 seeds
+KNOWN = 100  # configurations tried on similar tasks to find a prior
+FLOOR = 0.02  # added to regrets before division: the standard error of a task's mean over 10 seeds
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class WrongUse(Exception):
-    """The command line asks for something that is not there."""
+    """The command line asks for something that does not exist."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run to make."""
+    """A run to do."""
 
     contestant: str
     task: str
     seed: int
     workers: int
     default: bool  # whether the task's default configuration is tried first
-    budget: int  # in full trainings
+    budget: int  # in full training runs
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it was."""
+    """The results of a run."""
 
     plan: Plan
-    seconds: float  # by the clock on the wall
+    seconds: float  # wall time
     trials: int
-    finished: int  # that were trained to the end
-    best: tuple[float, ...]  # the best value after 1, 2, ... full trainings
+    finished: int  # trials trained to the end
+    best: tuple[float, ...]  # the best value after 1, 2, ... full training runs
 
 
 @dataclass
 class Simulated:
-    """What a simulated search did."""
+    """The results of a simulated search."""
 
     trials: int
     finished: int
@@ -116,9 +118,9 @@ class Simulated:
 
 
 def simulate(search: Search, task: Task, workers: int, budget: int) -> Simulated:
-    """Let workers train for a search until so many epochs are spent."""
+    """Run a search with simulated workers until `budget` epochs are spent."""
     told = Simulated(0, 0, [])
-    clock: list[tuple[int, int, Job]] = []  # when an epoch ends, in which order, of what
+    clock: list[tuple[int, int, Job]] = []  # the end of an epoch, a tie breaker, the job
     turns = itertools.count()
     now, idle, best = 0, workers, math.inf
     while len(told.best) < budget:
@@ -141,7 +143,7 @@ def simulate(search: Search, task: Task, workers: int, budget: int) -> Simulated
 
 
 def data_in(folder: Path) -> Any:
-    """The module that answers for the data."""
+    """The module that gives access to the data."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     return importlib.import_module("mfbench")
@@ -173,15 +175,15 @@ def run(plan: Plan, folder: Path) -> Run:
 
 @functools.cache
 def known(data: Any, task: str) -> dict[str, Any]:
-    """What somebody expects of a task who has tuned others: of `KNOWN` random ones the best there.
+    """The prior for a task: the one of `KNOWN` random configurations that is best on the other tasks.
 
-    The others are those of `dev` over the same space, never the task itself. The best has the smallest mean
-    of normalized regrets at the end of its trainings.
+    The other tasks are those of `dev` with the same space, never the task itself. The best configuration has
+    the smallest mean of normalized regrets at the end of training.
     """
     space, regret = data.space(task), regret_in(data)
     others = [name for name in data.dev_tasks() if name != task and data.space(name) == space]
     if not others:
-        raise WrongUse(f"--only: nothing else is known over the space of {task}, so it has no prior")
+        raise WrongUse(f"--only: no other task of dev has the space of {task}, so it has no prior")
     random = optuna.create_study(sampler=RandomSampler(seed=0))
     tried = [random.ask(distributions(space)).params for _ in range(KNOWN)]
 
@@ -192,7 +194,7 @@ def known(data: Any, task: str) -> dict[str, Any]:
 
 
 def joined(runs: Iterable[Run]) -> Run:
-    """The runs of a search with several budgets as one: after each budget the best of the run that had it."""
+    """Join runs of a search with several budgets: up to each budget, the values of the run that had it."""
     *shorter, longest = sorted(runs, key=lambda made: made.plan.budget)
     best = list(longest.best)
     for made in reversed(shorter):
@@ -201,7 +203,7 @@ def joined(runs: Iterable[Run]) -> Run:
 
 
 def regret_in(data: Any) -> Callable[[str, float], float]:
-    """The normalized regret of a value of a task. A reference that the data lacks takes seconds."""
+    """A function for the normalized regret of a task's value. A reference not in the data takes seconds."""
     reference = functools.cache(data.reference)
 
     def regret(task: str, value: float) -> float:
@@ -212,7 +214,7 @@ def regret_in(data: Any) -> Callable[[str, float], float]:
 
 
 class Runs:
-    """The runs made so far, in memory and, where a file is named, in lines of it."""
+    """The runs so far, in memory and, if a file is named, in its lines."""
 
     def __init__(self, file: Path | None, longest: int) -> None:
         self._file = file
@@ -233,12 +235,12 @@ class Runs:
 
     @property
     def contestants(self) -> list[str]:
-        """Those that have run."""
+        """The contestants that have run."""
         made = {plan.contestant for plan in self._made}
         return [name for name in CONTESTANTS if name in made]
 
     def find(self, plan: Plan) -> Run | None:
-        """The run that was planned; of a contestant that is not told its budget also a longer one."""
+        """The planned run, or a longer one if the contestant does not know its budget."""
         longest = plan.budget if CONTESTANTS[plan.contestant].told else self._longest
         plans = (replace(plan, budget=budget) for budget in range(plan.budget, longest + 1))
         return next((self._made[each] for each in plans if each in self._made), None)
@@ -260,16 +262,16 @@ class Runs:
     def _read(row: list[str]) -> Run:
         contestant, task, seed, workers, default, budget, seconds, trials, finished, *best = row
         plan = Plan(contestant, task, int(seed), int(workers), default == "True", int(budget))
-        values = tuple(float(value) for value in best if value)  # a shorter one has fewer
+        values = tuple(float(value) for value in best if value)  # a shorter run has fewer
         return Run(plan, float(seconds), int(trials), int(finished), values)
 
 
 def make(plans: Sequence[Plan], runs: Runs, folder: Path, jobs: int) -> int:
-    """Make the runs, several at once; how many failed."""
+    """Do the runs, several at once; return how many failed."""
     failed = 0
     for name in THREADS:
-        os.environ[name] = "1"  # a run is one core's work
-    # Spawned: neither numpy nor Ray likes to be forked.
+        os.environ[name] = "1"  # each run uses one core
+    # Spawned, because numpy and Ray do not work well after a fork.
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         waiting = {pool.submit(run, plan, folder): plan for plan in plans}
         try:
@@ -289,7 +291,7 @@ def make(plans: Sequence[Plan], runs: Runs, folder: Path, jobs: int) -> int:
 
 
 class Table:
-    """What contestants found on the same tasks, with the same seeds and as many workers."""
+    """The results of contestants on the same tasks, with the same seeds and number of workers."""
 
     def __init__(
         self, names: Sequence[str], runs: Iterable[Run], regret: Callable[[str, float], float]
@@ -312,18 +314,18 @@ class Table:
         return statistics.fmean(self._regret(task, value) for value in found)
 
     def mean_regret(self, name: str, budget: int) -> float:
-        """The mean over all tasks and seeds."""
+        """The mean regret over all tasks and seeds."""
         found = [self._regret(task, row[name].best[budget - 1]) for (task, _), row in self.cells.items()]
         return statistics.fmean(found)
 
     def ranks(self, budget: int) -> dict[str, float]:
-        """The mean rank of each."""
+        """The mean rank of each contestant."""
         rows = [[row[name].best[budget - 1] for name in self.names] for row in self.cells.values()]
         found = zip(*(rankdata(values) for values in rows), strict=True)
         return {name: statistics.fmean(ranks) for name, ranks in zip(self.names, found, strict=True)}
 
     def worst(self, name: str, budget: int) -> float:
-        """The largest ratio to the best on a task."""
+        """The largest ratio of the regret on a task to the best one there."""
         return max(self._ratios(name, budget))
 
     def _ratios(self, name: str, budget: int) -> Iterator[float]:
@@ -333,10 +335,10 @@ class Table:
 
 
 def show(table: Table, budgets: Sequence[int], *, each_task: bool) -> None:
-    """Print the means over all tasks, and those of each task at the longest budget if asked for."""
+    """Print the means over all tasks and, with `each_task`, those of each task at the longest budget."""
     groups = [f"{title:>{8 * len(budgets)}}" for title in ("regret", "rank", "worst")]
     print(f"{'':18}" + "".join(groups) + f"{'s a run':>10}{'trials':>8}{'to end':>8}")
-    print(f"{'full trainings':18}" + "".join(f"{budget:8}" for _ in groups for budget in budgets))
+    print(f"{'training runs':18}" + "".join(f"{budget:8}" for _ in groups for budget in budgets))
     ranks = {budget: table.ranks(budget) for budget in budgets}
     for name in sorted(table.names, key=lambda name: ranks[budgets[-1]][name]):
         cells = [f"{table.mean_regret(name, budget):8.3f}" for budget in budgets]
@@ -347,7 +349,7 @@ def show(table: Table, budgets: Sequence[int], *, each_task: bool) -> None:
         seconds = statistics.fmean(r.seconds for r in mine)
         print(f"{name:18}" + "".join(cells) + f"{seconds:10.1f}{trials[0]:8.0f}{trials[1]:8.0f}")
     if each_task:
-        print(f"\nmean regret of each task after {budgets[-1]} full trainings, in the order of")
+        print(f"\nmean regret of each task after {budgets[-1]} full training runs, in the order of")
         print(", ".join(table.names))
         for task in table.tasks:
             row = "".join(f"{table.regret_on(task, name, budgets[-1]):8.3f}" for name in table.names)
@@ -355,7 +357,7 @@ def show(table: Table, budgets: Sequence[int], *, each_task: bool) -> None:
 
 
 def chosen(wanted: Sequence[str], data: Any) -> list[str]:
-    """The names of tasks; those that have no curve are none. Raises `WrongUse` with what there is."""
+    """The names of tasks that have a curve. Raises `WrongUse` for other names, and lists these."""
     try:
         every = [task for task in data.list_tasks() if data.max_epoch(task) > 1]
     except ModuleNotFoundError as error:
@@ -370,7 +372,7 @@ def chosen(wanted: Sequence[str], data: Any) -> list[str]:
 
 
 def present(wanted: Sequence[str] | None) -> list[str]:
-    """The contestants that can run; says which cannot. Raises `WrongUse` where one of these was named."""
+    """The contestants that can run; prints those that cannot. Raises `WrongUse` if one of these is named."""
     named = wanted or [name for name, contestant in CONTESTANTS.items() if not contestant.extra]
     out = {name: package for name in named if (package := missing(name)) is not None}
     if out:
@@ -383,7 +385,7 @@ def present(wanted: Sequence[str] | None) -> list[str]:
 
 
 def made_by(runs: Runs, plans: Sequence[Plan]) -> list[Run]:
-    """What was made of plans, each search with all its budgets as one; without those that lack a budget."""
+    """The results of plans, joined over the budgets of a search; without searches that lack a budget."""
     searches: dict[Plan, list[Run | None]] = defaultdict(list)
     for plan in plans:
         searches[replace(plan, budget=0)].append(runs.find(plan))
@@ -391,7 +393,7 @@ def made_by(runs: Runs, plans: Sequence[Plan]) -> list[Run]:
 
 
 def compare(options: argparse.Namespace, data: Any) -> int:
-    """Make the runs that are missing and print a table for each number of workers; how many runs failed."""
+    """Do the missing runs and print a table per number of workers; return how many runs failed."""
     tasks, budgets = chosen(options.tasks, data), sorted(options.budgets)
     runs = Runs(options.out, budgets[-1])
     names = (options.only or runs.contestants) if options.show else present(options.only)
@@ -424,18 +426,18 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=["dev"], metavar="NAME")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 4])
-    parser.add_argument("--budgets", type=int, nargs="+", default=[5, 10, 20], help="in full trainings")
+    parser.add_argument("--budgets", type=int, nargs="+", default=[5, 10, 20], help="in full training runs")
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, metavar="CONTESTANT")
     parser.add_argument("--out", type=Path, metavar="FILE")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+    parser.add_argument("--jobs", type=int, default=1, help="parallel runs")
     parser.add_argument("--each-task", action="store_true")
     parser.add_argument("--no-default", action="store_true")
-    parser.add_argument("--show", action="store_true", help="run nothing, print what --out has")
+    parser.add_argument("--show", action="store_true", help="run nothing, print the results in --out")
     options = parser.parse_args()
     if not (options.data / "mfbench.py").is_file():
-        parser.error(f"--data: there is no mfbench.py in {options.data}")
+        parser.error(f"--data: found no mfbench.py in {options.data}")
     if min(options.budgets) < 1:
-        parser.error("--budgets: a budget is at least one full training")
+        parser.error("--budgets: a budget is at least one full training run")
     try:
         failed = compare(options, data_in(options.data))
     except WrongUse as error:

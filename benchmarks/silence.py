@@ -1,4 +1,4 @@
-"""The watcher of a search in a benchmark."""
+"""The watcher that benchmarks use for a search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpsearch.search.engine.watcher import SearchView
 
 
 class Silence:
-    """Shows no trial; what a search says goes to standard error, or nowhere."""
+    """Shows no trials; prints a search's messages to standard error, or not at all."""
 
     def __init__(self, *, says: bool = True) -> None:
         self._says = says

@@ -1,22 +1,22 @@
-"""What training costs, one trial and several at once, beside what people train with today.
+"""What training costs, for one trial and for several at once, compared with peft and Hugging Face's Trainer.
 
     python benchmarks/trainer.py [--only trial ...] [--sizes 4x128 ...] [--rounds 9] [--device cpu]
 
-| part | what is measured | beside |
+| part | what is measured | compared with |
 |---|---|---|
-| trial | tokens a second of one LoRA trial | a plain loop over peft's model; Hugging Face's Trainer |
-| together | steps a second of several trials on all cores | each other: the ways to share the cores |
-| packs | steps a second of packs of several sizes in one process | a trial; on CUDA also unrecorded |
+| trial | tokens per second of one LoRA trial | a plain loop over peft's model; Hugging Face's Trainer |
+| together | steps per second of several trials on all cores | other ways to share the cores |
+| packs | steps per second of packs of several sizes in one process | one trial; on CUDA also unrecorded |
 | memory | megabytes of several trials in a pack | as many processes of one trial each |
-| compiled | tokens a second of one trial with `torch_compile` | the same without |
-| evaluation | the share of a trial's seconds in which it validates, on its space's grid | |
+| compiled | tokens per second of one trial with `torch_compile` | the same without |
+| evaluation | the share of a trial's time spent on validation, as often as in its space | |
 | checkpoint | milliseconds and bytes of a checkpoint | torch.save of peft's model and the optimizer |
-| where | the parts of a step of one trial, by torch's profiler (wall) | |
+| where | the parts of a step of one trial, by torch's profiler (wall time) | |
 
 All train the same function from the same weights on the same windows of the same text (`huggingface.py`).
-Every contestant is a process of its own, in a worker's environment. They take turns of `--tokens` tokens
-while the others wait, round by round, so that a busy machine is busy for all; loading and a first turn are
-not measured. The tables have medians over the rounds, a ratio the median over the ratios of each round.
+Every contestant is a process of its own, in a worker's environment. They take turns of `--tokens` tokens,
+round by round, while the others wait, so that load on the machine affects all of them. Loading and a first
+turn are not measured. The tables have medians over the rounds, including the medians of each round's ratios.
 
 `trial` and `checkpoint` need transformers, peft and accelerate: pip install 'hpsearch[bench]'.
 """
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from hpsearch.trainer.runs.run import GptRun
 
 EXTRA = ("transformers", "peft", "accelerate")
-STEPS = 1_000_000  # the length of a run: more than anyone waits for
-SAVES, BETWEEN = 12, 5  # checkpoints of a turn, and steps before each
+STEPS = 1_000_000  # the length of a run: more than is ever trained
+SAVES, BETWEEN = 12, 5  # checkpoints per turn, and steps before each
 
 
 @dataclass(frozen=True)
@@ -63,17 +63,17 @@ class Work:
     role: str
     rows: int = 4
     length: int = 128
-    trials: int = 1  # trained by this process
+    trials: int = 1  # that this process trains
     threads: int = 1
     device: str = "cpu"
     precision: str = "fp32"
-    activation: str = "gelu"  # of the peers
-    model: str = "base"  # the one that ships, or one of a preset's size with random weights
-    params: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the trials, beside all that
+    activation: str = "gelu"  # of the other tools
+    model: str = "base"  # the bundled one, or one of a preset's size with random weights
+    params: dict[str, Any] = dataclasses.field(default_factory=dict)  # more parameters of the trials
 
     @property
     def configs(self) -> list[LoraConfig]:
-        """The trials: as the spaces that ship have them, with a constant learning rate and no dropout."""
+        """The trials: as in the bundled spaces, with a constant learning rate and no dropout."""
         from hpsearch.trainer.config.models import LoraConfig
 
         params = {
@@ -91,7 +91,7 @@ class Work:
 
 @functools.cache
 def random_base(size: str) -> str:
-    """The path of a model of a preset's size, for adapters. It is there as long as the process is."""
+    """The path of a base model of a preset's size. The file exists until the process ends."""
     import torch
 
     from hpsearch.trainer.config.shape import Shape
@@ -109,14 +109,14 @@ def random_base(size: str) -> str:
 
 
 class Turns:
-    """The turns of a process: each a number of steps, told on stdin and answered on stdout by its cost."""
+    """The turns of a process: it reads a number of steps from stdin and prints the cost to stdout."""
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.found: dict[str, float] = {}  # what else a turn found out
+        self.found: dict[str, float] = {}  # more results of a turn
         self.began: tuple[float, float] | None = None
         self.answers = os.fdopen(os.dup(1), "w")
-        os.dup2(2, 1)  # what libraries print is no answer
+        os.dup2(2, 1)  # libraries print to stderr, too
 
     def __iter__(self) -> Iterator[int]:
         return self
@@ -128,7 +128,7 @@ class Turns:
 
                 torch.cuda.synchronize()
             wall, cpu = time.perf_counter() - self.began[0], time.process_time() - self.began[1]
-            memory = psutil.Process().memory_full_info().pss  # what processes share is each one's part
+            memory = psutil.Process().memory_full_info().pss  # shared pages are divided among the processes
             found = {"wall": wall, "cpu": cpu, "memory": memory} | self.found
             print(json.dumps(found), file=self.answers, flush=True)
         line = sys.stdin.readline()
@@ -138,7 +138,7 @@ class Turns:
         return int(line)
 
 
-# What is measured: each in processes of its own.
+# The contestants, each in processes of its own.
 
 
 def ours(work: Work, turns: Turns) -> None:
@@ -153,7 +153,7 @@ def ours(work: Work, turns: Turns) -> None:
 
 
 def compiled(work: Work, turns: Turns) -> None:
-    """One trial with compiled blocks, of which nothing is found that another process has compiled."""
+    """One trial with compiled blocks, and an empty cache of compiled code."""
     from hpsearch.trainer.model.compiled import clock
     from hpsearch.trainer.runs.run import GptRun
 
@@ -168,7 +168,7 @@ def compiled(work: Work, turns: Turns) -> None:
 
 
 def pack(work: Work, turns: Turns) -> None:
-    """Trials trained at once."""
+    """A pack of trials."""
     from hpsearch.trainer.packs.factory import new_pack
     from hpsearch.trainer.runs.run import GptRun
 
@@ -185,7 +185,7 @@ def pack(work: Work, turns: Turns) -> None:
 
 
 def pack_unrecorded(work: Work, turns: Turns) -> None:
-    """The same, where Python asks for every kernel of every tick."""
+    """The same, but Python launches every kernel of every step."""
     from hpsearch.trainer.packs.pack import Pack
 
     Pack.recording = False
@@ -193,7 +193,7 @@ def pack_unrecorded(work: Work, turns: Turns) -> None:
 
 
 def optuna_threads(work: Work, turns: Turns) -> None:
-    """Optuna's own way to run trials at the same time: threads of one process."""
+    """Optuna's own way to run trials in parallel: threads of one process."""
     import optuna
 
     from hpsearch.trainer.runs.run import GptRun
@@ -236,7 +236,7 @@ def trainer(work: Work, turns: Turns) -> None:
     left: int | None = None
 
     def over() -> bool:
-        """One step less of this turn; at its end wait for the next."""
+        """Count one step of this turn; at its end, wait for the next."""
         nonlocal left
         assert left is not None
         left -= 1
@@ -253,7 +253,7 @@ def trainer(work: Work, turns: Turns) -> None:
 
 
 def evaluation(work: Work, turns: Turns) -> None:
-    """A trial of the space that ships, whole: its baseline, on its grid."""
+    """A full trial of the bundled space: its baseline, validated as often as in the space."""
     from hpsearch.spaces import load
     from hpsearch.trainer.config.models import LoraConfig
     from hpsearch.trainer.runs.base import BaseRun, RunReport
@@ -279,7 +279,7 @@ def evaluation(work: Work, turns: Turns) -> None:
 
 
 def saving(save: Callable[[Path], Path], train: Callable[[], Any], turns: Turns) -> None:
-    """Checkpoints with `BETWEEN` steps between them; `save` writes one into a folder and returns its path."""
+    """Write checkpoints `BETWEEN` steps apart; `save` writes one into a folder and returns its path."""
     with tempfile.TemporaryDirectory(prefix=".checkpoint-", dir=Path()) as name:
         for saves in turns:
             walls, cpus = [], []
@@ -326,7 +326,7 @@ def torch_save(work: Work, turns: Turns) -> None:
 
 
 def profiled(work: Work, turns: Turns) -> None:
-    """Where the time of a step goes: for each part of it the median of each of its kernels, added up."""
+    """Where a step's time goes: for each part, the medians of its kernels, added up."""
     from torch.profiler import ProfilerActivity, profile
 
     from hpsearch.trainer.runs.run import GptRun
@@ -346,7 +346,7 @@ def profiled(work: Work, turns: Turns) -> None:
             turns.found[part] += statistics.median(micros) * len(micros) / steps / 1e3
 
 
-STEP_PARTS = {  # a part of a step, and the names of its kernels; the first that fits
+STEP_PARTS = {  # a part of a step, and the names of its kernels; the first match counts
     "the base's matrix products": r"aten::(mm|addmm|bmm|baddbmm)$",
     "the adapters' matrix products": r"$^",
     "attention": r"scaled_dot_product",
@@ -355,7 +355,7 @@ STEP_PARTS = {  # a part of a step, and the names of its kernels; the first that
     "loss": r"aten::(_?log_softmax|nll_loss)",
     "optimizer": r"_fused_adamw|_foreach|vector_norm",
     "sums and copies": r"aten::(add_?|mul_?|copy_|cat)$",
-    "calling all that": r"",
+    "call overhead": r"",
 }
 
 
@@ -387,7 +387,7 @@ ROLES: dict[str, Callable[[Work, Turns], None]] = {
 
 
 class Contestant:
-    """A name, and the processes that train under it. With `with`: they end at its end."""
+    """A name and its processes, which end with the `with` block."""
 
     def __init__(self, name: str, works: list[Work]) -> None:
         from hpsearch.search.backends.worker.process import environment
@@ -416,7 +416,7 @@ class Contestant:
         self.log.close()
 
     def turn(self, steps: int) -> dict[str, float]:
-        """What a turn of so many steps cost: wall until the last process was done, all else added up."""
+        """The cost of a turn of `steps` steps: the longest wall time, and the sums of all else."""
         for process in self.processes:
             assert process.stdin is not None
             process.stdin.write(f"{steps}\n")
@@ -441,7 +441,7 @@ Turn = dict[str, float]
 
 
 def measure(layouts: dict[str, list[Work]], steps: int, rounds: int, what: str) -> dict[str, list[Turn]]:
-    """The turns of each contestant, round by round."""
+    """The costs of each contestant's turns, round by round."""
     found: dict[str, list[Turn]] = {name: [] for name in layouts}
     with ExitStack() as stack:
         contestants = [stack.enter_context(Contestant(name, works)) for name, works in layouts.items()]
@@ -460,7 +460,7 @@ def median(turns: list[Turn], figure: Callable[[Turn], float]) -> float:
 
 
 def ratio(turns: list[Turn], others: list[Turn], figure: Callable[[Turn], float]) -> float:
-    """The median over the rounds of the ratio in each."""
+    """The median of each round's ratio."""
     return statistics.median(figure(one) / figure(other) for one, other in zip(turns, others, strict=True))
 
 
@@ -470,7 +470,7 @@ Sizes = list[tuple[int, int]]
 
 
 def trial(options: argparse.Namespace) -> None:
-    """Tokens a second of one trial in one thread."""
+    """Tokens per second of one trial in one thread."""
     names = {"hpsearch": "ours", "plain loop, peft": "plain_loop", "HF Trainer, peft": "trainer"}
     found = {}
     for rows, length in options.sizes or [(4, 128), (8, 128)]:
@@ -484,14 +484,14 @@ def trial(options: argparse.Namespace) -> None:
             measure(layouts, steps, options.rounds, f"{rows}x{length}"),
         )
     where = (
-        f"{options.device}, {options.precision}, {options.model}, 1 thread; peers with {options.activation}"
+        f"{options.device}, {options.precision}, {options.model}, 1 thread; others with {options.activation}"
     )
-    print(f"one trial: tokens a second; {where}; rounds: {options.rounds}")
+    print(f"one trial: tokens per second; {where}; rounds: {options.rounds}")
     table(found, list(names), [("hpsearch", peer) for peer in names if peer != "hpsearch"])
 
 
 def together(options: argparse.Namespace) -> None:
-    """Steps a second of several trials on all cores, by the ways to share the cores."""
+    """Steps per second of several trials on all cores, for each way to share the cores."""
     cores = len(os.sched_getaffinity(0))
     alone, threads, processes = (
         f"one after another, {cores} threads",
@@ -509,7 +509,7 @@ def together(options: argparse.Namespace) -> None:
             processes: [work] * cores,
         }
         layouts[packs] = [dataclasses.replace(work, role="pack", trials=k)] * cores
-        # Of each process, and so that all trials of each do as many.
+        # Per process, such that all its trials do equally many.
         steps = -(-options.tokens // (rows * length * k * cores)) * k * cores
         turns = measure(layouts, steps, options.rounds, f"{rows}x{length}")
         for name, works in layouts.items():
@@ -517,19 +517,19 @@ def together(options: argparse.Namespace) -> None:
                 turn["wall"], turn["cpu"] = turn["wall"] / len(works), turn["cpu"] / len(works)
         found[f"{rows}x{length}"] = steps, turns
     where = f"{options.device}, {options.precision}, {cores} cores"
-    print(f"several trials: steps a second of all together; {where}; rounds: {options.rounds}")
+    print(f"several trials: steps per second, all together; {where}; rounds: {options.rounds}")
     names = [alone, threads, processes]
     table(found, [*names, packs], [(packs, name) for name in names])
 
 
 def packs(options: argparse.Namespace) -> None:
-    """Steps a second of all trials of a pack, by its size, beside those of one trial."""
+    """Steps per second of all trials of a pack, by its size, compared with one trial."""
     roles = {"": "pack"}
     if options.device == "cuda":
         roles = {"": "pack_unrecorded", ", recorded": "pack"}
     sizes = sorted(set(options.packs))
     names = {f"packs of {k}{kind}": (k, role) for kind, role in roles.items() for k in sizes}
-    least, equal = next(iter(names)), math.lcm(*sizes)  # so that all trials of each do as many
+    least, equal = next(iter(names)), math.lcm(*sizes)  # so that all trials of a pack do equally many
     found = {}
     for rows, length in options.sizes or [(4, 64), (8, 128)]:
         work = Work("", rows, length, 1, 1, options.device, options.precision, model=options.model)
@@ -537,12 +537,12 @@ def packs(options: argparse.Namespace) -> None:
         steps = -(-options.tokens // (rows * length * equal)) * equal
         found[f"{rows}x{length}"] = steps, measure(layouts, steps, options.rounds, f"{rows}x{length}")
     where = f"{options.device}, {options.precision}, {options.model}"
-    print(f"packs in one process: steps a second of all trials; {where}; rounds: {options.rounds}")
+    print(f"packs in one process: steps per second, all trials; {where}; rounds: {options.rounds}")
     table(found, list(names), [(name, least) for name in names if name != least])
 
 
 def compiled_trial(options: argparse.Namespace) -> None:
-    """Tokens a second of one trial in one thread, and the seconds before its first step."""
+    """Tokens per second of one trial in one thread, and the seconds to compile."""
     kinds = {"": {}, ", DoRA and dropout": {"use_dora": True, "lora_dropout": 0.1}}
     found, compiling = {}, {}
     for rows, length in options.sizes or [(1, 64), (4, 128), (8, 128)]:
@@ -557,7 +557,7 @@ def compiled_trial(options: argparse.Namespace) -> None:
         found[f"{rows}x{length}"] = steps * rows * length, turns
         compiling[f"{rows}x{length}"] = {kind: turns[f"compiled{kind}"][0]["compiling"] for kind in kinds}
     where = f"{options.device}, {options.precision}, 1 thread"
-    print(f"one trial, compiled or not: tokens a second; {where}; rounds: {options.rounds}")
+    print(f"one trial, compiled or not: tokens per second; {where}; rounds: {options.rounds}")
     table(found, list(layouts), [(f"compiled{kind}", f"plain{kind}") for kind in kinds])
     for kind in kinds:
         cells = [seconds[kind] for seconds in compiling.values()]
@@ -567,7 +567,7 @@ def compiled_trial(options: argparse.Namespace) -> None:
 def table(
     found: dict[str, tuple[int, dict[str, list[Turn]]]], names: list[str], ratios: list[tuple[str, str]]
 ) -> None:
-    """Units a second by wall and CPU seconds, and how many times those of others."""
+    """Print units per second, by wall and CPU time, and their ratios."""
     sizes = list(found)
     print(f"{'':32}" + "".join(f"{size:>20}" for size in sizes))
     print(f"{'':32}" + f"{'wall':>10}{'CPU':>10}" * len(sizes))
@@ -582,9 +582,9 @@ def table(
 
 
 def memory(options: argparse.Namespace) -> None:
-    """Of several trials in one pack, and in as many processes; pages that processes share count once.
+    """Memory of several trials in one pack, and in as many processes; shared pages count once.
 
-    A worker's allocator keeps what it has had: what a process has at the end of a turn is its peak.
+    A worker's allocator keeps its memory, so the memory at the end of a turn is the peak.
     """
     print(f"memory of {options.trials} trials: MB; {options.device}, {options.precision}")
     for rows, length in options.sizes or [(4, 128)]:
@@ -594,7 +594,7 @@ def memory(options: argparse.Namespace) -> None:
             f"{options.trials} processes": [work] * options.trials,
         }
         found = {}
-        for name, works in layouts.items():  # one after the other: they would share pages
+        for name, works in layouts.items():  # one after the other, because they would share pages
             (turns,) = measure(
                 {name: works}, 8 * options.trials // len(works), 2, f"{rows}x{length}"
             ).values()
@@ -605,7 +605,7 @@ def memory(options: argparse.Namespace) -> None:
 
 
 def evaluation_share(options: argparse.Namespace) -> None:
-    """Of a whole trial of the space `lora`."""
+    """The share of validation in a full trial of the space `lora`."""
     layouts = {"evaluation": [Work("evaluation", device=options.device)]}
     (turns,) = measure(layouts, options.trial_steps, options.rounds, "a whole trial").values()
     print(f"a whole trial of the space lora; {options.device}, 1 thread; rounds: {options.rounds}")
@@ -619,7 +619,7 @@ def evaluation_share(options: argparse.Namespace) -> None:
 
 
 def checkpoint(options: argparse.Namespace) -> None:
-    """An adapter of rank 8 with its optimizer, beside the whole model with that."""
+    """An adapter of rank 8 with its optimizer, compared with the whole model and its optimizer."""
     layouts = {
         name: [Work(role, device=options.device)]
         for name, role in {"hpsearch": "our_checkpoint", "torch.save, peft": "torch_save"}.items()
@@ -637,7 +637,7 @@ def where(options: argparse.Namespace) -> None:
     """The parts of a step of one trial."""
     for rows, length in options.sizes or [(4, 128)]:
         work = Work("profiled", rows, length, device=options.device, precision=options.precision)
-        steps = max(1, min(20, options.tokens // (rows * length)))  # the profiler is slower than they are
+        steps = max(1, min(20, options.tokens // (rows * length)))  # few, because the profiler is slow
         (turns,) = measure({"profile": [work]}, steps, options.rounds, f"{rows}x{length}").values()
         print(f"a step at {rows}x{length}; {options.device}, {options.precision}, 1 thread")
         print(f"{'':32}{'ms':>10}{'%':>10}")
@@ -673,7 +673,7 @@ def on_cuda() -> bool:
 def count(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"found {number}, at least 1 is needed")
+        raise argparse.ArgumentTypeError(f"found {number}, expected at least 1")
     return number
 
 
@@ -684,16 +684,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     parser.add_argument("--sizes", type=size, nargs="+", help="rows x tokens of a step (default: by part)")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--tokens", type=int, default=20480, help="of a turn")
-    parser.add_argument("--pack-tokens", type=int, default=512, help="of a step of a whole pack")
-    parser.add_argument("--packs", type=count, nargs="+", default=[1, 4, 8, 16, 32], help="trials of a pack")
-    parser.add_argument("--model", choices=("base", "small", "medium"), default="base", help="by its size")
-    parser.add_argument("--trials", type=int, default=8, help="of the part memory")
-    parser.add_argument("--trial-steps", type=int, default=STEPS, help="of a whole trial, at most")
+    parser.add_argument("--tokens", type=int, default=20480, help="per turn")
+    parser.add_argument("--pack-tokens", type=int, default=512, help="per step of a whole pack")
+    parser.add_argument("--packs", type=count, nargs="+", default=[1, 4, 8, 16, 32], help="trials per pack")
+    parser.add_argument("--model", choices=("base", "small", "medium"), default="base", help="base or a size")
+    parser.add_argument("--trials", type=int, default=8, help="in the part memory")
+    parser.add_argument("--trial-steps", type=int, default=STEPS, help="at most, of a full trial")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    parser.add_argument("--activation", choices=("gelu", "gelu_new"), default="gelu", help="of the peers")
-    parser.add_argument("--contestant", help="do this work in turns, and measure nothing")
+    parser.add_argument("--activation", choices=("gelu", "gelu_new"), default="gelu", help="of other tools")
+    parser.add_argument("--contestant", help="only do this work, in turns, without measuring")
     options = parser.parse_args()
     if options.contestant is not None:
         work = Work(**json.loads(options.contestant))
@@ -706,7 +706,7 @@ def main() -> None:
             f"or --only {' '.join(part for part in PARTS if part not in NEEDS_EXTRA)}"
         )
     if options.device == "cuda" and not on_cuda():
-        parser.error("--device cuda: torch sees no such device here")
+        parser.error("--device cuda: torch finds no CUDA device here")
     for part in options.only:
         PARTS[part](options)
 
