@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -78,7 +79,7 @@ def test_the_two_commands_are_targets_of_the_makefile() -> None:
 def test_every_command_is_in_the_help_with_an_example() -> None:
     from hpsearch.search.cli.app import app
 
-    names = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    names = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     wanted = {
         "run", "validate", "schema", "list", "show", "trials", "best",
         "export", "train", "dashboard", "stop", "pause", "resume", "kill", "retry",

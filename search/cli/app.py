@@ -82,17 +82,33 @@ def _options(
         raise SearchError("this folder has been deleted; go to another one, and try again") from error
 
 
-app.command()(run)
-spaces.register(app)
-objectives.register(app)
-studies.register(app)
-control.register(app)
-train.register(app)
-transfer.register(app)
-doctor.register(app)
-generate.register(app)
-lr_find.register(app)
-plan.register(app)
+for command in (
+    run,
+    spaces.validate,
+    spaces.schema,
+    objectives.objectives,
+    objectives.init,
+    studies.list_studies,
+    studies.show,
+    studies.trials,
+    studies.best,
+    studies.export,
+    studies.delete,
+    control.stop,
+    control.pause,
+    control.resume,
+    control.kill,
+    control.retry,
+    train.train,
+    train.dashboard,
+    transfer.copy,
+    transfer.backup,
+    doctor.doctor,
+    generate.generate,
+    lr_find.lr_find,
+    plan.plan,
+):
+    app.command("list" if command is studies.list_studies else None)(command)
 
 
 def main() -> None:

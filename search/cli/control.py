@@ -10,12 +10,6 @@ from ..errors import UsageError
 from . import commands, options, printing
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    for function in (stop, pause, resume, kill, retry):
-        app.command()(function)
-
-
 def stop(study: options.Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
     """Stop a search. Its running trials are requeued; `hpsearch run` continues it.
 

@@ -25,11 +25,6 @@ WHO_TRAINS_TOGETHER = "docs/packs.md says which do"
 STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's command."""
-    app.command()(doctor)
-
-
 def doctor(
     space: Annotated[
         str | None,

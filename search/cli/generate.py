@@ -15,11 +15,6 @@ from . import commands, options
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's command."""
-    app.command()(generate)
-
-
 def generate(
     run: Annotated[
         str, typer.Argument(help="Folder of hpsearch train, study (its best trial), or model file.")

@@ -22,13 +22,8 @@ HEIGHT = 14  # lines of the curve
 WIDEST = 120  # characters of it
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's command."""
-    app.command("lr-find")(lr_find)
-
-
 def lr_find(
-    space: Annotated[str, typer.Argument(help="A space file, or the name of one that ships.")],
+    space: options.Space,
     low: Annotated[float, typer.Option("--min", help="Learning rate to start at.")] = 1e-6,
     high: Annotated[float, typer.Option("--max", help="Learning rate to end at.")] = 1.0,
     steps: Annotated[int, typer.Option(min=20, max=2000, help="Optimizer steps in between.")] = 100,

@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from ...objectives.catalog import ObjectiveDescription
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    app.command()(objectives)
-    app.command()(init)
-
-
 def objectives(
     name: Annotated[
         str | None, typer.Argument(help="Show the parameters of this one.", show_default=False)
@@ -58,7 +52,7 @@ def init(
         Path | None,
         typer.Option("--output", "-o", help="File to write.", show_default="OBJECTIVE.yaml, FROM_space.yaml"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: options.Force = False,
 ) -> None:
     """Write a commented space file to start from, for a built-in objective or from your own script.
 

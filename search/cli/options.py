@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ...spaces import Issue, Spec
     from ...storage.workspace import Workspace
 
+Space = Annotated[str, typer.Argument(help="A space file, or the name of one that ships.")]
 Study = Annotated[str, typer.Argument(help="Name of a study.")]
 Storage = Annotated[
     str | None,
@@ -33,6 +34,14 @@ ReportTo = Annotated[
         help="Also log to this tracker: tensorboard, wandb, mlflow; or none. May be repeated.",
     ),
 ]
+Trials = Annotated[int | None, typer.Option(help="Total number of trials, over all resumes.")]
+Time = Annotated[str | None, typer.Option(help="Total time, over all resumes: 90s, 30m, 2h.")]
+Samples = Annotated[
+    int | None, typer.Option(help="Total samples (or steps, or epochs), summed over all trials.")
+]
+Workers = Annotated[str | None, typer.Option(help="Trials that run at a time: a number, or auto.")]
+CpusPerTrial = Annotated[float | None, typer.Option(help="CPU cores per trial: 0.5, 4.")]
+GpusPerTrial = Annotated[float | None, typer.Option(help="GPUs per trial: 0.25, 1.")]
 Processes = Annotated[
     int | None, typer.Option(help="Processes that train one trial together, as with torchrun.")
 ]
@@ -57,6 +66,7 @@ Audit = Annotated[
         show_default="as the space says, else if it can tell enough",
     ),
 ]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -73,9 +83,9 @@ def names(given: list[str] | None) -> list[str] | str | None:
     return found[0] if len(found) == 1 else found
 
 
-def number_or_word(value: str) -> int | str:
+def number_or_word(value: str | None) -> int | str | None:
     """`4` as a number, `auto` as it is."""
-    return int(value) if value.lstrip("-").isdecimal() else value
+    return int(value) if value is not None and value.lstrip("-").isdecimal() else value
 
 
 def seconds(time: str | None) -> float | str | None:
@@ -83,16 +93,26 @@ def seconds(time: str | None) -> float | str | None:
     return float(time) if time is not None and re.fullmatch(r"[0-9]+(\.[0-9]+)?", time) else time
 
 
-def execution(workers: str | None, cpus: float | None, gpus: float | None, **others: Any) -> dict[str, Any]:
-    """What the options say of a space's `execution`."""
-    count = number_or_word(workers) if workers is not None else None
-    return given(workers=count, cpus_per_trial=cpus, gpus_per_trial=gpus, **others)
+def changed(spec: Spec, *, confirm: bool | None, audit: bool | None, **values: Any) -> Spec:
+    """The spec with the values of options, by their fields' names; those of None change nothing.
 
-
-def overridden(spec: Spec, changes: dict[str, Any]) -> Spec:
-    """The spec with what options change of it. Raises `SpaceError` with every issue at its option."""
+    Raises `SpaceError` with every issue at its option.
+    """
     from ...spaces import SpaceError
 
+    changes = given(**values)
+    for section in ("budget", "execution", "search"):
+        fields = type(getattr(spec, section)).model_fields.keys() & changes.keys()
+        if fields:
+            changes[section] = {name: changes.pop(name) for name in fields}
+    if confirm is not None and not (confirm and spec.confirm.top):
+        from ..engine.confirmation_size import CONFIRMATION_SIZES
+
+        changes["confirm"] = {"top": CONFIRMATION_SIZES[0][0] if confirm else 0}
+    if audit is not None and not (audit and spec.audit):
+        from ..scheduling.audit import AUDIT_SHARE
+
+        changes["audit"] = AUDIT_SHARE if audit else 0.0
     try:
         return spec.override(**changes)
     except SpaceError as error:

@@ -22,21 +22,14 @@ if TYPE_CHECKING:
     from ..preflight.memory import MemoryForecast
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's command."""
-    app.command()(plan)
-
-
 def plan(
-    space: Annotated[str, typer.Argument(help="A space file, or the name of one that ships.")],
-    trials: Annotated[int | None, typer.Option(help="Total number of trials.")] = None,
-    time: Annotated[str | None, typer.Option(help="Total time: 90s, 30m, 2h.")] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="Total samples (or steps, or epochs), summed over all trials.")
-    ] = None,
-    workers: Annotated[str | None, typer.Option(help="Trials that run at a time: a number, or auto.")] = None,
-    cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores per trial: 0.5, 4.")] = None,
-    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial: 0.25, 1.")] = None,
+    space: options.Space,
+    trials: options.Trials = None,
+    time: options.Time = None,
+    samples: options.Samples = None,
+    workers: options.Workers = None,
+    cpus_per_trial: options.CpusPerTrial = None,
+    gpus_per_trial: options.GpusPerTrial = None,
     processes_per_trial: options.Processes = None,
     strategy: options.Strategy = None,
     zero_stage: options.ZeroStage = None,
@@ -55,28 +48,24 @@ def plan(
     """
     import time as clock
 
-    from ..operations.changes import audit_change, confirmation_change
     from ..operations.plan import plan as predict
     from ..preflight.objective import load_space
     from .views import show
 
-    execution = options.execution(
-        workers,
-        cpus_per_trial,
-        gpus_per_trial,
+    spec = options.changed(
+        load_space(space),
+        trials=trials,
+        time=options.seconds(time),
+        samples=samples,
+        workers=options.number_or_word(workers),
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
         processes_per_trial=processes_per_trial,
         strategy=strategy,
         zero_stage=zero_stage,
+        confirm=confirm,
+        audit=audit,
     )
-    budget = options.given(trials=trials, time=options.seconds(time), samples=samples)
-    spec = load_space(space)
-    changes: dict[str, Any] = options.given(
-        budget=budget or None,
-        execution=execution or None,
-        confirm=confirmation_change(spec, confirm),
-        audit=audit_change(spec, audit),
-    )
-    spec = options.overridden(spec, changes)
     for number in (signal.SIGTERM, signal.SIGHUP):  # what is measured ends with the measurement
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,15 +23,13 @@ def run(
     ],
     backend: Annotated[str, typer.Option(help="What runs the trials: optuna or ray.")] = "optuna",
     name: Annotated[str | None, typer.Option(help="Name of the study. Default: the one in the file.")] = None,
-    trials: Annotated[int | None, typer.Option(help="Total number of trials, over all resumes.")] = None,
-    time: Annotated[str | None, typer.Option(help="Total time, over all resumes: 90s, 30m, 2h.")] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="Total samples (or steps, or epochs), summed over all trials.")
-    ] = None,
+    trials: options.Trials = None,
+    time: options.Time = None,
+    samples: options.Samples = None,
     target: Annotated[float | None, typer.Option(help="Stop when a trial reaches this value.")] = None,
-    workers: Annotated[str | None, typer.Option(help="Trials that run at a time: a number, or auto.")] = None,
-    cpus_per_trial: Annotated[float | None, typer.Option(help="CPU cores per trial: 0.5, 4.")] = None,
-    gpus_per_trial: Annotated[float | None, typer.Option(help="GPUs per trial: 0.25, 1.")] = None,
+    workers: options.Workers = None,
+    cpus_per_trial: options.CpusPerTrial = None,
+    gpus_per_trial: options.GpusPerTrial = None,
     processes_per_trial: options.Processes = None,
     strategy: options.Strategy = None,
     zero_stage: options.ZeroStage = None,
@@ -51,29 +49,27 @@ def run(
 
     Example: hpsearch run spaces/lora.yaml --backend optuna --trials 40
     """
-    from ..operations.changes import audit_change, confirmation_change
     from ..operations.run import run as search
     from ..preflight.objective import load_space
     from .progress import LineProgress, LiveProgress, SteadyConsole
 
-    budget = options.given(trials=trials, time=options.seconds(time), samples=samples, target=target)
-    execution = options.execution(
-        workers,
-        cpus_per_trial,
-        gpus_per_trial,
+    spec = options.changed(
+        load_space(space),
+        name=name,
+        trials=trials,
+        time=options.seconds(time),
+        samples=samples,
+        target=target,
+        workers=options.number_or_word(workers),
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
         processes_per_trial=processes_per_trial,
         strategy=strategy,
         zero_stage=zero_stage,
         max_memory=max_memory,
-    )
-    spec = load_space(space)
-    changes: dict[str, Any] = options.given(
-        name=name,
-        budget=budget or None,
-        execution=execution or None,
-        search={"seed": seed} if seed is not None else None,
-        confirm=confirmation_change(spec, confirm),
-        audit=audit_change(spec, audit),
+        seed=seed,
+        confirm=confirm,
+        audit=audit,
         report_to=options.names(report_to),
     )
     console = SteadyConsole()
@@ -83,7 +79,7 @@ def run(
     with steps_as_commands(where), watching as watcher:
         result = search(
             workspace=workspace,
-            space=options.overridden(spec, changes),
+            space=spec,
             watcher=watcher,
             backend=backend,
             ray_address=ray_address,

@@ -22,14 +22,8 @@ if TYPE_CHECKING:
     from ..scheduling.plan import Plan
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    app.command()(validate)
-    app.command()(schema)
-
-
 def validate(
-    file: Annotated[str, typer.Argument(help="A space file, or the name of one that ships.")],
+    file: options.Space,
     imports: Annotated[
         bool, typer.Option("--import", help="Also import the objective, which runs its module.")
     ] = False,
@@ -61,7 +55,7 @@ def schema(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the schema to this file.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: options.Force = False,
 ) -> None:
     """Print the JSON Schema of space files, with which editors complete and check them.
 

@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 FORMULAS = tuple("=+-@\t\r\n＝＋－＠")  # noqa: RUF001 - begin what a spreadsheet runs, some of it in Japanese
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    app.command("list")(list_studies)
-    for function in (show, trials, best, export, delete):
-        app.command()(function)
-
-
 def list_studies(
     storage: options.Storage = None, runs: options.Runs = None, as_json: options.Json = False
 ) -> None:
@@ -183,7 +176,7 @@ def export(
     trial: Annotated[
         int | None, typer.Option(min=0, help="Export this trial.", show_default="the best")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: options.Force = False,
     storage: options.Storage = None,
     runs: options.Runs = None,
 ) -> None:

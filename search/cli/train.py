@@ -27,12 +27,6 @@ SHOWN = {
 HIDDEN = ("grad_norm", "host_memory_mb", "device_memory_mb")
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    app.command()(train)
-    app.command()(dashboard)
-
-
 def train(
     file: Annotated[str, typer.Argument(help="Configuration file, from hpsearch export or by hand.")],
     output: Annotated[

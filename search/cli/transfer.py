@@ -11,12 +11,6 @@ from ..errors import UsageError
 from . import options, printing
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands."""
-    for function in (copy, backup):
-        app.command()(function)
-
-
 def copy(
     study: options.Study,
     to: Annotated[
@@ -59,7 +53,7 @@ def backup(
             "--output", "-o", help="File to write.", show_default="the database's name and the time"
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: options.Force = False,
     storage: options.Storage = None,
 ) -> None:
     """Copy a SQLite database to one file, also while searches write to it.

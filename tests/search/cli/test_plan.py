@@ -16,8 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hpsearch.search.cli.app import app
-from hpsearch.search.cli.options import given
-from hpsearch.search.operations.changes import audit_change, confirmation_change
+from hpsearch.search.cli.options import changed as changed_by
 
 from ...support.bench import HPSEARCH
 
@@ -243,6 +242,6 @@ def test_options_ask_for_a_confirmation_and_an_audit(
     make_spec: Any, top: int | None, audit: float | None, asked: bool | None, changed: tuple[Any, Any]
 ) -> None:
     spec = make_spec(early_stopping=SPACE["early_stopping"], confirm={"top": top, "seeds": 2}, audit=audit)
-    spec = spec.override(**given(confirm=confirmation_change(spec, asked), audit=audit_change(spec, asked)))
+    spec = changed_by(spec, confirm=asked, audit=asked)
     assert (spec.confirm.top, spec.audit) == changed
     assert spec.confirm.seeds == 2
