@@ -144,6 +144,11 @@ class Spec(Model):
         return self.objective if isinstance(self.objective, str) else self.objective.command
 
     @property
+    def sign(self) -> int:
+        """What makes a loss of a value of the metric, so that lower is better: 1 or -1."""
+        return 1 if self.goal == "minimize" else -1
+
+    @property
     def resource(self) -> Unit:
         """What a step of a trial counts."""
         last, objective = self.early_stopping.max, self.objective

@@ -34,9 +34,19 @@ def audited_at(trial: FrozenTrial) -> int | None:
     return step
 
 
+def is_baseline(trial: FrozenTrial) -> bool:
+    """Whether a trial is the space's baseline."""
+    return "baseline" in trial.user_attrs
+
+
+def untrainable(trial: FrozenTrial) -> bool:
+    """Whether a trial's configuration cannot be trained: it diverged, or ran out of memory."""
+    return any(trial.constraints.values())
+
+
 def unusable(trial: FrozenTrial) -> bool:
-    """Whether a trial ended without a usable value: it diverged, ran out of memory or failed."""
-    return trial.state == TrialState.FAIL or any(trial.constraints.values())
+    """Whether a trial ended without a usable value: it cannot be trained, or failed."""
+    return trial.state == TrialState.FAIL or untrainable(trial)
 
 
 def has_reported(trial: FrozenTrial) -> bool:

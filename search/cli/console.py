@@ -8,8 +8,12 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from ..streams import harmless, make_readable, never_refusing
+
+GAP = 2  # between the columns of a table
 
 
 class PlainConsole(Console):
@@ -28,9 +32,18 @@ class PlainConsole(Console):
         except OSError:
             return False
 
+    def say(self, text: str | Text, style: str | None = None) -> None:
+        """Print a line; one that is longer than the console is wide stays one line."""
+        self.print(text, style=style, soft_wrap=True)
+
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             if segment.control:  # Rich's own
                 yield segment
             else:
                 yield segment._replace(text=harmless(segment.text))
+
+
+def frameless(**options: Any) -> Table:
+    """A table without lines."""
+    return Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim", **options)

@@ -20,7 +20,7 @@ def stop(study: options.Study, storage: options.Storage = None, runs: options.Ru
     done = control.stop(workspace=options.workspace(storage, runs), study=study)
     if done.searching:
         when = "at their next report, in 30 s at the latest"
-        printing.say(f"asked the search to stop; running trials are put back {when}")
+        printing.say(f"asked the search to stop; running trials are requeued {when}")
     else:
         printing.say(f'no search of "{study}" is running')
 
@@ -34,7 +34,7 @@ def pause(study: options.Study, storage: options.Storage = None, runs: options.R
 
     control.pause(workspace=options.workspace(storage, runs), study=study)
     where = commands.finding(storage, runs)
-    printing.say(f"asked the search to pause; to go on: {commands.command('resume', study, *where)}")
+    printing.say(f"asked the search to pause; to resume it: {commands.command('resume', study, *where)}")
 
 
 def resume(study: options.Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
@@ -45,7 +45,7 @@ def resume(study: options.Study, storage: options.Storage = None, runs: options.
     from ..operations import control
 
     control.resume(workspace=options.workspace(storage, runs), study=study)
-    printing.say("asked the search to go on")
+    printing.say("asked the search to resume")
 
 
 def kill(

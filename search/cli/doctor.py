@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-from contextlib import nullcontext
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -13,13 +13,14 @@ from ..errors import UsageError
 from . import commands, options, printing
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ...spaces import Spec
     from ...storage.workspace import Workspace
     from ..preflight.kill_test import KillTestResult
     from ..preflight.machine import Check
     from ..preflight.pack_test import ComparedTrial, PackTestResult
+    from .console import PlainConsole
+
+Outcome = TypeVar("Outcome", "KillTestResult", "PackTestResult")
 
 WHO_TRAINS_TOGETHER = "docs/packs.md says which do"
 STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -77,174 +78,126 @@ def doctor(
             raise UsageError("--kills goes with --kill-test")
         if not (kill_test or pack_test):
             raise UsageError(f"--{option} goes with --kill-test or --pack-test")
+    from ..operations import doctor
+
     if kill_test:
-        _test(space, given | {"backend": backend}, as_json)
+        given = {"backend": backend, "trials": doctor.DEFAULT_TRIALS, "kills": doctor.DEFAULT_KILLS} | given
+        _test(doctor.kill_test, conclude, "--kill-test", space, given, as_json)
     elif pack_test:
-        _test_packs(space, given, as_json)
+        given = {"trials": doctor.DEFAULT_TRIALS} | given
+        _test(doctor.pack_test, conclude_packs, "--pack-test", space, given, as_json)
     else:
         _look(space, backend, options.workspace(storage, runs), as_json)
 
 
 def _look(space: str | None, backend: str, workspace: Workspace, as_json: bool) -> None:
+    from rich.text import Text
+
     from ..operations.doctor import doctor
     from .console import PlainConsole
 
-    console = PlainConsole()
+    console = PlainConsole(quiet=as_json)
 
     def on_progress(check: Check) -> None:
-        if not as_json:
-            _print(console, check)
+        status = f"{check.status:<8}", STYLES[check.status]
+        console.say(Text.assemble(status, f"{check.name:<10} {check.found}"))
+        if check.advice:
+            console.say(f"{'':19}{check.advice}", "dim")
 
-    found = doctor(workspace=workspace, space=space, backend=backend, on_progress=on_progress)
+    report = doctor(workspace=workspace, space=space, backend=backend, on_progress=on_progress)
     if as_json:
-        printing.print_json(found.to_json())
-    if found.status == "problem":
+        printing.print_json(report.to_json())
+    if report.status == "problem":
         raise typer.Exit(1)
 
 
-def _print(console: Console, check: Check) -> None:
-    from rich.text import Text
-
-    line = Text.assemble((f"{check.status:<8}", STYLES[check.status]), f"{check.name:<10} {check.found}")
-    console.print(line, soft_wrap=True)
-    if check.advice:
-        console.print(Text(f"{'':19}{check.advice}", style="dim"), soft_wrap=True)
-
-
-def _test(space: str | None, given: dict[str, Any], as_json: bool) -> None:
-    from ..operations.doctor import DEFAULT_KILLS, kill_test
+def _test(
+    test: Callable[..., Outcome],
+    draw: Callable[[PlainConsole, Outcome, str], None],
+    option: str,
+    space: str | None,
+    given: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Run one of the two tests, and draw its outcome with the command that has it again."""
     from .console import PlainConsole
 
-    console = PlainConsole()
+    console, packs, again = PlainConsole(), option == "--pack-test", ""
     aside = PlainConsole(stderr=True) if as_json else console
-    kills, again = given.get("kills", DEFAULT_KILLS), ""
 
     def on_begin(spec: Spec, seed: int) -> None:
         nonlocal again
-        trials, backend = spec.budget.trials, given["backend"]
-        about = f"{trials} trials, one worker, {kills} kills, seed {seed}"
-        aside.print(f'kill test of "{spec.name}" on {backend}: {about}', soft_wrap=True)
-        words = commands.words_of(options.given(backend=backend, trials=trials, kills=kills, seed=seed))
-        again = commands.command("doctor", *([space] if space else []), "--kill-test", *words)
-
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the searches end with the test
-    with LiveWatch(aside) if aside.redraws else nullcontext(LineWatch(aside)) as watch:
-        outcome = kill_test(space=space, **given, on_begin=on_begin, on_progress=watch)
-    if as_json:
-        printing.print_json(outcome.to_json() | {"again": again})
-    else:
-        conclude(console, outcome, again)
-    if not outcome.passed:
-        raise typer.Exit(1)
-
-
-def _test_packs(space: str | None, given: dict[str, Any], as_json: bool) -> None:
-    from ..operations.doctor import DEFAULT_TRIALS, pack_test
-    from .console import PlainConsole
-
-    console = PlainConsole()
-    aside = PlainConsole(stderr=True) if as_json else console
-    trials, again = given.get("trials", DEFAULT_TRIALS), ""
-
-    def on_begin(spec: Spec, seed: int) -> None:
-        nonlocal again
-        told = (
-            f'pack test of "{spec.name}": {trials} random configurations and one that diverges, seed {seed}'
-        )
-        aside.print(told, soft_wrap=True)
-        words = commands.words_of(options.given(trials=trials, seed=seed))
-        again = commands.command("doctor", *([space] if space else []), "--pack-test", *words)
+        if packs:
+            what = f"{given['trials']} random configurations and one that diverges"
+            aside.say(f'pack test of "{spec.name}": {what}, seed {seed}')
+        else:
+            what = f"{spec.budget.trials} trials, one worker, {given['kills']} kills"
+            aside.say(f'kill test of "{spec.name}" on {given["backend"]}: {what}, seed {seed}')
+        words = commands.words_of(given | {"seed": seed})
+        again = commands.command("doctor", *([space] if space else []), option, *words)
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what trains ends with the test
-    with LiveWatch(aside, "trials") if aside.redraws else nullcontext(LineWatch(aside)) as watch:
-        outcome = pack_test(space=space, **given, on_begin=on_begin, on_progress=watch)
+    with _progress(aside, "trials" if packs else "trials and reports") as on_progress:
+        outcome = test(space=space, **given, on_begin=on_begin, on_progress=on_progress)
     if as_json:
         printing.print_json(outcome.to_json() | {"again": again})
     else:
-        conclude_packs(console, outcome, again)
+        draw(console, outcome, again)
     if not outcome.passed:
         raise typer.Exit(1)
 
 
-class LineWatch:
-    """A line for each part of the test."""
+@contextmanager
+def _progress(console: PlainConsole, counted: str) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A bar that redraws itself, or a line for each part of a test."""
+    if console.redraws:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._said = ""
+        columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), counted, TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            task = bar.add_task("starting", total=None)
+            yield lambda part, done, total: bar.update(task, description=part, completed=done, total=total)
+        return
+    said = ""
 
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        if what != self._said:
-            self._said = what
-            self._console.print(what, soft_wrap=True)
+    def line(part: str, done: int, total: int | None) -> None:
+        nonlocal said
+        if part != said:
+            console.say(part)
+        said = part
 
-
-class LiveWatch:
-    """A bar that redraws itself."""
-
-    def __init__(self, console: Console, counted: str = "trials and reports") -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn(counted),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-        )
-        self._task = self._bars.add_task("starting", total=None)
-
-    def __call__(self, what: str, done: int, total: int | None) -> None:
-        self._bars.update(self._task, description=what, completed=done, total=total)
-
-    def __enter__(self) -> LiveWatch:
-        self._bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bars.stop()
+    yield line
 
 
-def conclude(console: Console, outcome: KillTestResult, again: str) -> None:
+def conclude(console: PlainConsole, outcome: KillTestResult, again: str) -> None:
     """The kills, the verdict, and how to have them again."""
-    from rich.table import Table
-    from rich.text import Text
+    from .console import frameless
 
     if outcome.kills:
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+        table = frameless()
         for title in ("kill", "when", "after", "trials", "reports", "continued"):
             table.add_column(
                 title, no_wrap=True, justify="left" if title in ("when", "continued") else "right"
             )
         for number, kill in enumerate(outcome.kills, start=1):
-            then = (
-                "at once"
-                if kill.at_once
-                else "with none of it left"
-                if not kill.left
-                else "with some of it left"
-            )
-            cells = (f"{kill.seconds:.2f} s", str(kill.trials), str(kill.reports), then)
-            table.add_row(str(number), kill.moment, *cells)
+            then = f"with {'some' if kill.left else 'none'} of it left"
+            cells = (f"{kill.seconds:.2f} s", str(kill.trials), str(kill.reports))
+            table.add_row(str(number), kill.moment, *cells, "at once" if kill.at_once else then)
         console.print(table)
     for number, kill in enumerate(outcome.kills, start=1):
         for each in kill.left:
-            console.print(Text(f"left behind after kill {number}: {each}", style="red"), soft_wrap=True)
+            console.say(f"left behind after kill {number}: {each}", "red")
     for each in outcome.left:
-        console.print(Text(f"left behind at the end: {each}", style="red"), soft_wrap=True)
-    console.print(_verdict(outcome), soft_wrap=True)
+        console.say(f"left behind at the end: {each}", "red")
+    console.say(_verdict(outcome))
     if outcome.not_compared:
         names = ", ".join(outcome.not_compared)
-        console.print(f"not compared, for no two runs have the same: {names}", soft_wrap=True)
+        console.say(f"not compared, for no two runs have the same: {names}")
     if outcome.passed:
-        console.print(f"the same kills again: {again}", soft_wrap=True)
+        console.say(f"the same kills again: {again}")
     else:
-        console.print(f"all of it is kept in {outcome.folder}", soft_wrap=True)
-        console.print(f"to repeat: {again}", soft_wrap=True)
+        console.say(f"all of it is kept in {outcome.folder}")
+        console.say(f"to repeat: {again}")
 
 
 def _verdict(outcome: KillTestResult) -> Any:
@@ -266,12 +219,13 @@ def _verdict(outcome: KillTestResult) -> Any:
     )
 
 
-def conclude_packs(console: Console, outcome: PackTestResult, again: str) -> None:
+def conclude_packs(console: PlainConsole, outcome: PackTestResult, again: str) -> None:
     """What each trial was alone and together, the verdict, and how to have it again."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    from .console import frameless
+
+    table = frameless()
     for title in ("trial", "together with", "last loss", "reports", "adapter"):
         table.add_column(title, no_wrap=True, justify="right")
     table.add_column("", no_wrap=True)
@@ -286,14 +240,14 @@ def conclude_packs(console: Console, outcome: PackTestResult, again: str) -> Non
             style=None if each.passed else "red",
         )
     console.print(table)
-    console.print(Text.assemble(*_packed_verdict(outcome)), soft_wrap=True)
+    console.say(Text.assemble(*_packed_verdict(outcome)))
     if any(each.sensitivity is not None for each in outcome.trials):
         console.print(
             "allowed is ten times what a start 1e-7 away changes in the trial alone, where that is more than "
             "rounding: a learning rate that is too hot makes something big of it",
             soft_wrap=True,
         )
-    console.print(f"the same trials again: {again}", soft_wrap=True)
+    console.say(f"the same trials again: {again}")
 
 
 def _packed_note(each: ComparedTrial) -> str:
@@ -308,20 +262,16 @@ def _packed_verdict(outcome: PackTestResult) -> tuple[tuple[str, str], str]:
     count = f"{len(outcome.trials)} trials on {outcome.threads} thread{'s' * (outcome.threads != 1)}"
     if apart := sum(not each.others for each in outcome.trials):
         count += f", {apart} of which met no other ({WHO_TRAINS_TOGETHER})"
-    others = "the one that diverges disturbs no other"
-    if outcome.passed and outcome.identical:
-        return ("exact", "bold green"), f": {count}; together bit for bit what they are alone, and {others}"
     if outcome.passed:
-        return ("same", "bold green"), f": {count}; together what they are alone up to rounding, and {others}"
-    failed = [str(number) for number, each in enumerate(outcome.trials) if not each.passed]
-    if failed:
-        return (
-            "not the same",
-            "bold red",
-        ), f": trial {', '.join(failed)}; leave execution.pack at 1, and report it"
+        word, extent = "same", "what they are alone up to rounding"
+        if outcome.identical:
+            word, extent = "exact", "bit for bit what they are alone"
+        others = "the one that diverges disturbs no other"
+        return (word, "bold green"), f": {count}; together {extent}, and {others}"
+    if failed := [str(number) for number, each in enumerate(outcome.trials) if not each.passed]:
+        said = f": trial {', '.join(failed)}; leave execution.pack at 1, and report it"
+        return ("not the same", "bold red"), said
+    why = "the trial that was to diverge did not"
     if not any(each.others for each in outcome.trials):
-        return (
-            "not shown",
-            "bold yellow",
-        ), f": no two of these trials train together ({WHO_TRAINS_TOGETHER})"
-    return ("not shown", "bold yellow"), ": the trial that was to diverge did not"
+        why = f"no two of these trials train together ({WHO_TRAINS_TOGETHER})"
+    return ("not shown", "bold yellow"), f": {why}"

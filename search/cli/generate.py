@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -10,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from ..streams import harmless
-from . import commands, options
+from . import commands, options, printing
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
@@ -71,21 +72,11 @@ def generate(
 
 def _print(prompt: bytes, added: Iterator[int]) -> None:
     """Print text as it comes. Bytes that are no UTF-8 become U+FFFD."""
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    terminal = sys.stdout.isatty()
-    ended = ""
-
-    def write(text: str) -> None:
-        nonlocal ended
-        ended = text[-1:] or ended
+    terminal, text = sys.stdout.isatty(), ""
+    first = next(added)  # what is wrong with the model shows before anything is printed
+    parts = itertools.chain([prompt], (bytes([byte]) for byte in itertools.chain([first], added)))
+    for text in codecs.iterdecode(parts, "utf-8", errors="replace"):
         sys.stdout.write(harmless(text) if terminal else text)
         sys.stdout.flush()
-
-    first = next(added)  # what is wrong with the model shows before anything is printed
-    write(decoder.decode(prompt))
-    write(decoder.decode(bytes([first])))
-    for byte in added:
-        write(decoder.decode(bytes([byte])))
-    write(decoder.decode(b"", final=True))
-    if ended != "\n":
-        write("\n")
+    if not text.endswith("\n"):
+        printing.tell("")

@@ -14,10 +14,9 @@ from ..operations import outputs
 from . import options, printing
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ...objectives.range_test import Point
     from ..preflight.lr_range import LrRangeResult
+    from .console import PlainConsole
 HEIGHT = 14  # lines of the curve
 WIDEST = 120  # characters of it
 
@@ -62,16 +61,13 @@ def lr_find(
 @contextmanager
 def _progress(steps: int) -> Iterator[Callable[[Point], None]]:
     """A bar on a terminal's stderr, while the test runs."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
     from .console import PlainConsole
 
     console = PlainConsole(stderr=True)
-    text = TextColumn("{task.description}")
-    with Progress(
-        text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console, transient=True,
-        disable=not console.redraws,
-    ) as bar:  # fmt: skip
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.redraws) as bar:
         task = bar.add_task("starting", total=steps)
 
         def on_point(point: Point) -> None:
@@ -101,11 +97,12 @@ def _show(found: LrRangeResult, space: str, html: Path | None, write: bool) -> N
         ("valley", proposal.valley, "two thirds into its longest fall"),
         ("minimum / 10", proposal.minimum_tenth, "a tenth of the rate at the lowest loss"),
     ):
-        console.print(Text.assemble(f"{name:<14}{rate:<9.1e}", (why, "dim")), soft_wrap=True)
+        console.say(Text.assemble(f"{name:<14}{rate:<9.1e}", (why, "dim")))
     low, high = found.range
-    console.print(Text.assemble(("range         ", "bold green"), f"{low:g} to {high:g}"), soft_wrap=True)
+    console.say(Text.assemble(("range         ", "bold green"), f"{low:g} to {high:g}"))
     if found.widened_for:
-        printing.say(f"wider than the test says, to hold the learning rate of the {_and(found.widened_for)}")
+        trials = " and the ".join(found.widened_for)
+        printing.say(f"wider than the test says, to hold the learning rate of the {trials}")
     last = found.test.points[-1]
     if not found.test.diverged and proposal.high == last.learning_rate:
         printing.say(f"the loss still falls at {last.learning_rate:g}: a higher --max may find more")
@@ -115,7 +112,7 @@ def _show(found: LrRangeResult, space: str, html: Path | None, write: bool) -> N
     printing.tell(f"wrote {line} into {space}" if write else f"for the space file: {line}")
 
 
-def _curve(console: Console, found: LrRangeResult) -> None:
+def _curve(console: PlainConsole, found: LrRangeResult) -> None:
     from ..preflight.lr_range import top_of
     from .chart import log_chart
 
@@ -129,9 +126,9 @@ def _curve(console: Console, found: LrRangeResult) -> None:
         marked=found.range,
         label="range",
     )
-    console.print("\n".join(["", *lines, ""]), soft_wrap=True)
-    if max(point.smoothed for point in points) > top:
-        said = f"it rises on to {max(point.smoothed for point in points):.3g}"
+    console.say("\n".join(["", *lines, ""]))
+    if (highest := max(point.smoothed for point in points)) > top:
+        said = f"it rises on to {highest:.3g}"
         said += f", and the test ended at {points[-1].learning_rate:.1e}" if found.test.diverged else ""
         console.print(said + "\n", style="dim")
 
@@ -143,7 +140,3 @@ def _no_fall(found: LrRangeResult, low: float, high: float) -> str:
         f"the loss did not fall between {low:g} and {found.test.points[-1].learning_rate:.1e}, "
         "so there is no range to propose; try more --steps, or another --min and --max"
     )
-
-
-def _and(names: tuple[str, ...]) -> str:
-    return " and the ".join(names)

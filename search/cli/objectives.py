@@ -86,22 +86,19 @@ def _show_all(found: Sequence[ObjectiveDescription]) -> None:
         rows.append((each.name, line))
     console = PlainConsole()
     console.print(grid(rows))
-    console.print(
-        Text("your own: module:function, path/to/file.py:function or {command: [...]}", "dim"), soft_wrap=True
-    )
+    console.say("your own: module:function, path/to/file.py:function or {command: [...]}", "dim")
 
 
 def _show_one(found: ObjectiveDescription) -> None:
-    from rich.table import Table
     from rich.text import Text
 
-    from .console import PlainConsole
+    from .console import PlainConsole, frameless
 
     console = PlainConsole()
-    console.print(Text.assemble((found.name, "bold"), f": {found.summary}"), soft_wrap=True)
+    console.say(Text.assemble((found.name, "bold"), f": {found.summary}"))
     if found.missing:
-        console.print(Text(found.missing, "yellow"), soft_wrap=True)
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+        console.say(found.missing, "yellow")
+    table = frameless()
     table.add_column("parameter", no_wrap=True)
     table.add_column("default")
     table.add_column("allowed")

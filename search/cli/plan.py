@@ -86,20 +86,15 @@ def plan(
 @contextmanager
 def _progress(seconds: float) -> Iterator[Callable[[int], None]]:
     """What is measured, on a terminal's stderr."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
     from .console import PlainConsole
 
-    console = PlainConsole(stderr=True)
-    text = TextColumn("{task.description}")
-    with Progress(
-        SpinnerColumn(), text, TimeElapsedColumn(), console=console, transient=True,
-        disable=not console.redraws,
-    ) as bar:  # fmt: skip
-        task = bar.add_task(f"measuring, for up to {seconds:.0f} s", total=None)
-        yield lambda done: bar.update(
-            task, description=f"measuring, for up to {seconds:.0f} s: {done} configurations so far"
-        )
+    console, doing = PlainConsole(stderr=True), f"measuring, for up to {seconds:.0f} s"
+    columns = (SpinnerColumn(), "{task.description}", TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.redraws) as bar:
+        task = bar.add_task(doing, total=None)
+        yield lambda done: bar.update(task, description=f"{doing}: {done} configurations so far")
 
 
 def plan_screen(found: SearchForecast) -> Group:
@@ -117,11 +112,11 @@ def plan_screen(found: SearchForecast) -> Group:
     tried = f"{len(measured.known)} configurations trained for a moment, in {duration(measured.seconds)}"
     parts: list[RenderableType] = [head, Text(tried, style="dim"), "", grid(_costs(found))]
     parts += ["", _rungs(found), Text(f"if {found.assumed}", style="dim"), ""]
-    search = f"{duration(ahead.search)}, {_trials(ahead.trials)}"
+    search = f"{duration(ahead.search)}, {counted(ahead.trials, 'trials')}"
     search += "" if ahead.by == "trials" else f", ended by the budget of {ahead.by}"
     rows: list[tuple[str, Any]] = [("search", search)]
     if ahead.audited:
-        those = f"{_trials(ahead.audited)} to the end that would have stopped"
+        those = f"{counted(ahead.audited, 'trials')} to the end that would have stopped"
         rows.append(("audit", f"{duration(ahead.auditing)}, {those}" if ahead.auditing else those))
     confirmation: str | Text = Text("none", style="yellow" if spec.confirm.top != 0 else "")
     if ahead.seeds:
@@ -155,7 +150,7 @@ def _costs(found: SearchForecast) -> list[tuple[str, str | Text]]:
     steps = steps if least == most else f"{least:,} to {steps}"
     units = f" for {steps}" if most else ""
     threads = counted(mine.threads, "threads")
-    at_a_time = f"{_trials(measured.slots)} at a time"
+    at_a_time = f"{counted(measured.slots, 'trials')} at a time"
     packed = f", {measured.pack} in each worker" if measured.pack > 1 else ""
     rows: list[tuple[str, Any]] = [
         ("a training", training + units),
@@ -186,12 +181,10 @@ def _expected(memory: MemoryForecast) -> str:
 
 
 def _rungs(found: SearchForecast) -> Table:
-    from rich.table import Table
-
     from ..formatting import duration
-    from .views import GAP
+    from .console import frameless
 
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    table = frameless()
     for title in (found.spec.resource, "trials", "first after", "all after"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("")
@@ -203,7 +196,3 @@ def _rungs(found: SearchForecast) -> Table:
         last = "the end of a training" if each is found.forecast.reached[-1] else ""
         table.add_row(f"{each.step:,}" if has_steps else "", str(each.trials), *times, last)
     return table
-
-
-def _trials(number: int) -> str:
-    return f"{number} trial{'' if number == 1 else 's'}"

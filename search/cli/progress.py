@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -36,7 +35,7 @@ SAY_AGAIN_SECONDS = 10.0  # between two sayings of the same thing
 
 
 class SteadyConsole(PlainConsole):
-    """A console whose reader, or terminal, may go: the search goes on, and says no more."""
+    """A console whose reader, or terminal, may go: the search continues, and says no more."""
 
     def print(self, *objects: Any, **options: Any) -> None:
         try:
@@ -50,7 +49,7 @@ class SteadyConsole(PlainConsole):
         os.dup2(nowhere, sys.stdout.fileno())  # or Python fails to flush what is left, as it ends
         os.close(nowhere)
         with suppress(OSError):  # it may have gone the same way
-            print("hpsearch: nobody reads the output any more; the search goes on", file=sys.stderr)
+            print("hpsearch: nobody reads the output any more; the search continues", file=sys.stderr)
 
 
 class LineProgress:
@@ -60,20 +59,12 @@ class LineProgress:
         self.console = console or SteadyConsole()
         self._said: dict[str, float] = {}
 
-    def __enter__(self) -> LineProgress:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
     def trial_ended(self, search: SearchView, trial: FrozenTrial) -> None:
         line = ending_line(search, trial)
         if self.console.redraws:
             self.console.print(line, no_wrap=True, overflow="ellipsis")
         else:
-            self.console.print(line, soft_wrap=True)  # a file gets whole lines
+            self.console.say(line)  # a file gets whole lines
 
     def tick(self, search: SearchView) -> None:
         return None
@@ -83,7 +74,7 @@ class LineProgress:
         now = time.monotonic()
         if now - self._said.get(message, float("-inf")) >= SAY_AGAIN_SECONDS:
             self._said[message] = now
-            self.console.print(Text(message, style="yellow"), soft_wrap=True)
+            self.console.say(message, "yellow")
 
 
 class LiveProgress(LineProgress):
@@ -97,9 +88,7 @@ class LiveProgress(LineProgress):
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._live.stop()
 
     def tick(self, search: SearchView) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,9 +13,8 @@ from . import commands, options, printing
 from .commands import again, of_step, steps_as_commands
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ..results.study import StudyResult
+    from .console import PlainConsole
 
 
 def run(
@@ -74,11 +74,11 @@ def run(
     )
     console = SteadyConsole()
     live = console.redraws and not plain
-    workspace, where = options.workspace(storage, runs), commands.finding(storage, runs)
-    watching = LiveProgress(console) if live else LineProgress(console)
+    where = commands.finding(storage, runs)
+    watching = LiveProgress(console) if live else nullcontext(LineProgress(console))
     with steps_as_commands(where), watching as watcher:
         result = search(
-            workspace=workspace,
+            workspace=options.workspace(storage, runs),
             space=spec,
             watcher=watcher,
             backend=backend,
@@ -92,7 +92,7 @@ def run(
         raise typer.Exit(1)
 
 
-def _conclude(console: Console, result: StudyResult, where: Sequence[str]) -> None:
+def _conclude(console: PlainConsole, result: StudyResult, where: Sequence[str]) -> None:
     """The winner, what it beat, and the next commands, which find the study by these options."""
     from rich.text import Text
 
@@ -102,48 +102,43 @@ def _conclude(console: Console, result: StudyResult, where: Sequence[str]) -> No
     from .progress import STYLES
 
     if not result.ran and not result.stopped:
-        console.print(_finished(result), soft_wrap=True)
+        console.say(_finished(result))
     elif result.stop_reason is not None:
-        console.print(f"stopped: {result.stop_reason}", soft_wrap=True)
+        console.say(f"stopped: {result.stop_reason}")
     best = result.best_trial
     if best is None:
-        console.print(f'no trial of "{result.name}" ran to its end, so there is no winner', soft_wrap=True)
+        console.say(f'no trial of "{result.name}" ran to its end, so there is no winner')
     else:
         assert best.value is not None
-        found = (f"{best.value:.6g}", "bold green")
-        reached = Text.assemble(f"best {result.spec.metric} ", found, f" by trial {best.number}")
-        console.print(reached, soft_wrap=True)
-        for name, value in result.best.params.items():
-            console.print(f"  {name}: {printing.text(value)}", soft_wrap=True)
+        value = (f"{best.value:.6g}", "bold green")
+        console.say(Text.assemble(f"best {result.spec.metric} ", value, f" by trial {best.number}"))
+        for name, chosen in result.best.params.items():
+            console.say(f"  {name}: {printing.text(chosen)}")
         confirmed = confirmation(result)
-        for line in confirmed:
-            console.print(line, soft_wrap=True)
-        told = against(result.baseline, best, result.spec.goal, result.confirmed)
-        console.print(told, soft_wrap=True)
+        for line in (*confirmed, against(result.baseline, best, result.spec.goal, result.confirmed)):
+            console.say(line)
         if not confirmed and (changes := confirmation_changes(result)) is not None:
-            console.print(f"to confirm it: {again(changes)}", soft_wrap=True)
+            console.say(f"to confirm it: {again(changes)}")
     for line in audit_of(result):
-        console.print(f"audit: {line}", soft_wrap=True)
-    failed = failed_in_words(result.study.get_trials(deepcopy=False))
-    if failed is not None:
-        console.print(Text(failed, style=STYLES["fail"]), soft_wrap=True)
+        console.say(f"audit: {line}")
+    if (failed := failed_in_words(result.all_trials)) is not None:
+        console.say(failed, STYLES["fail"])
     if result.stopped:
         renamed = result.name != result.spec.name and "--name" not in sys.argv  # by somebody, meanwhile
         typed = [*sys.argv[1:], *(["--name", result.name] if renamed else [])]
-        console.print(f"continue with: {commands.command(*typed)}", soft_wrap=True)
+        console.say(f"continue with: {commands.command(*typed)}")
         for step in retry_steps(result):
-            console.print(f"to {step.why}: {of_step(step, where)}", soft_wrap=True)
+            console.say(f"to {step.why}: {of_step(step, where)}")
     else:
-        console.print("next:")
+        console.say("next:")
         for step in steps_after(result):
-            console.print(f"  {of_step(step, where)}", soft_wrap=True)
-    about = printing.about_password(sys.argv[1:])
-    if about is not None:
-        console.print(about, soft_wrap=True)
+            console.say(f"  {of_step(step, where)}")
+    if (about := printing.about_password(sys.argv[1:])) is not None:
+        console.say(about)
 
 
 def _finished(result: StudyResult) -> str:
-    """That there was nothing left to do, and how to go on all the same."""
+    """That there was nothing left to do, and how to extend the search all the same."""
     from ..results.next_steps import exhausted, extension
     from ..results.sentences import finished
 

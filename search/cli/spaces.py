@@ -14,12 +14,13 @@ from ..operations import outputs
 from . import options, printing
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.table import Table
 
-    from ...spaces import SpaceError, Spec
+    from ...spaces import Spec
     from ..operations.spaces import ValidSpace
     from ..scheduling.plan import Plan
+    from .console import PlainConsole
 
 
 def validate(
@@ -41,7 +42,10 @@ def validate(
     try:
         found = spaces.validate(space=file, imports=imports)
     except SpaceError as error:
-        _refuse(error, as_json)
+        printing.say(str(error))
+        if as_json:
+            issues = [issue._asdict() for issue in error.issues]
+            printing.print_json({"valid": False, "errors": issues})
         raise typer.Exit(2) from None
     if as_json:
         printing.print_json(found.to_json())
@@ -86,7 +90,7 @@ def show(found: ValidSpace) -> None:
     head = Text.assemble((spec.name, "bold"), f": {spec.goal} {spec.metric} of {objective}")
     if spec.preset:
         head.append(f", preset {', '.join(spec.preset)}")
-    console.print(head, soft_wrap=True)
+    console.say(head)
     _title(console, "parameters")
     console.print(_parameters(spec))
     if spec.constraints:
@@ -105,7 +109,7 @@ def show(found: ValidSpace) -> None:
     if found.warnings:
         _title(console, "warnings")
         for issue in found.warnings:
-            console.print(Text(str(issue), style="yellow"), soft_wrap=True)
+            console.say(str(issue), "yellow")
 
 
 def stopping_lines(spec: Spec) -> list[str]:
@@ -159,30 +163,24 @@ def _imported(spec: Spec) -> str:
     return f'the objective "{spec.objective}" loads'
 
 
-def _refuse(error: SpaceError, as_json: bool) -> None:
-    printing.say(str(error))
-    if as_json:
-        printing.print_json({"valid": False, "errors": [issue._asdict() for issue in error.issues]})
-
-
-def _title(console: Console, text: str) -> None:
+def _title(console: PlainConsole, text: str) -> None:
     console.print(f"\n{text}", style="dim")
 
 
-def _lines(console: Console, lines: Iterable[str]) -> None:
+def _lines(console: PlainConsole, lines: Iterable[str]) -> None:
     for line in lines:
-        console.print(f"  {line}", soft_wrap=True)
+        console.say(f"  {line}")
 
 
 def _parameters(spec: Spec) -> RenderableType:
     from rich.padding import Padding
-    from rich.table import Table
     from rich.text import Text
 
     from ...spaces import describe
     from ..operations.spaces import kind
+    from .console import frameless
 
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table = frameless(show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
     table.add_column(style="dim", no_wrap=True)
@@ -216,10 +214,11 @@ def _configurations(
 
 def _grid(cells: list[list[str]]) -> Table:
     """A table whose first row and column are its heads."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+    from .console import frameless
+
+    table = frameless()
     for index, head in enumerate(cells[0]):
         table.add_column(Text(head), overflow="fold", justify="right" if index else "left")
     for row in cells[1:]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError
+from ..formatting import counted
 from . import options, printing
 
 
@@ -37,8 +38,8 @@ def copy(
     target = options.workspace(to, to_runs)
     copied = studies.copy(workspace=options.workspace(storage, runs), study=study, to=target)
     printing.say(
-        f'copied the study "{study}" with {_count(copied.trials, "trial")} to {hidden(target.url)}: '
-        f"{_count(copied.rows, 'row')}, each compared with its original"
+        f'copied the study "{study}" with {counted(copied.trials, "trials")} to {hidden(target.url)}: '
+        f"{counted(copied.rows, 'rows')}, each compared with its original"
     )
     if copied.cut:
         printing.say("that database keeps whole seconds: the times of trials lost their fractions")
@@ -65,11 +66,7 @@ def backup(
     from ..operations import studies
 
     made = studies.backup(workspace=options.workspace(storage), output=output, force=force)
-    held = _count(made.studies, "study", "studies")
+    held = counted(made.studies, "study" if made.studies == 1 else "studies")
     printing.say(
-        f"wrote {made.file}: {held} with {_count(made.trials, 'trial')}, {made.bytes / 1e6:.1f} MB, checked"
+        f"wrote {made.file}: {held} with {counted(made.trials, 'trials')}, {made.bytes / 1e6:.1f} MB, checked"
     )
-
-
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"

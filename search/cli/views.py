@@ -21,12 +21,11 @@ from ..results.why import TrialHistory, tried
 from ..trials.retries import MAX_NAMED_TRIALS
 from ..values import NextStep
 from .commands import command, of_step
-from .console import PlainConsole
+from .console import GAP, PlainConsole, frameless
 from .printing import about_password, brief, tell, text
 from .progress import STYLES, sparkline
 
 PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut
-GAP = 2  # between columns
 BAR = 12  # characters of the longest importance
 MOST_POINTS = 32  # of a curve in a table, on a terminal
 CURVE = 40  # characters of a curve
@@ -45,7 +44,9 @@ def show(content: RenderableType) -> None:
     """Print to the terminal's width; to a pipe or a file as wide as it is."""
     console = PlainConsole()
     if console.is_terminal:
-        console.print(content, crop=False)  # what is too wide and may not be broken goes on in the next line
+        console.print(
+            content, crop=False
+        )  # what is too wide and may not be broken continues in the next line
         return
     wide = PlainConsole(width=PIPED_WIDTH)
     with wide.capture() as captured:
@@ -55,7 +56,9 @@ def show(content: RenderableType) -> None:
 
 def studies_table(studies: Iterable[ListedStudy]) -> Table:
     """The studies of a database."""
-    table = _table("study", "metric", "best", "trials", "")
+    table = frameless()
+    for title in ("study", "metric", "best", "trials", ""):
+        table.add_column(title, justify="right" if title in ("best", "trials") else "left", overflow="fold")
     for study in studies:
         if study.unreadable is not None:
             table.add_row(Text(study.name, style="bold"), "", "", "", Text("cannot be read", style="red"))
@@ -86,8 +89,8 @@ def study_screen(report: StudyReport, options: Sequence[str]) -> Group:
     )
     parts: list[RenderableType] = [head, Text(about, style="dim"), "", _facts(report), "", _space(report)]
     if report.endings:
-        parts += ["", Text("ended early", style="dim"), _endings(report.endings)]
-    parts += ["", Text("next", style="dim"), _commands(report.next_steps, options)]
+        parts += _section("ended early", _endings(report.endings))
+    parts += _section("next", _commands(report.next_steps, options))
     if (advice := about_password(options)) is not None:
         parts.append(Text(advice, style="dim"))
     return Group(*parts)
@@ -118,17 +121,17 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
     if row.metrics:
         parts += ["", grid([(name, number(value)) for name, value in row.metrics.items()], "metrics")]
     if report.advice:
-        lines = Group(*map(Text, report.advice))
-        parts += ["", Text("advice", style="dim"), Padding(lines, (0, 0, 0, 2))]
-    files = Text(str(report.folder), overflow="fold")
-    parts += [
-        "",
-        Text("files", style="dim"),
-        Padding(Group(files, Text("  ".join(report.files))), (0, 0, 0, 2)),
-    ]
+        parts += _section("advice", Group(*map(Text, report.advice)))
+    folder = Text(str(report.folder), overflow="fold")
+    parts += _section("files", Group(folder, Text("  ".join(report.files))))
     if report.traceback:
-        parts += ["", Text("traceback", style="dim"), Padding(Text(report.traceback), (0, 0, 0, 2))]
+        parts += _section("traceback", Text(report.traceback))
     return Group(*parts)
+
+
+def _section(title: str, content: RenderableType) -> list[RenderableType]:
+    """A part of a screen with a title, after an empty line."""
+    return ["", Text(title, style="dim"), Padding(content, (0, 0, 0, 2))]
 
 
 def history_screen(history: TrialHistory) -> Group:
@@ -169,13 +172,9 @@ def ranges_screen(edges: NarrowRanges, options: Sequence[str]) -> Group:
     parts += ["", Text("wider, for the space file:", style="dim")]
     # A terminal may break these lines: broken here, they could not be pasted.
     parts += [Text(f"  {edge.line}", no_wrap=True, overflow="ignore") for edge in edges.found]
+    parts += ["", Text("a study keeps its ranges; wider ones are another's:", style="dim")]
     wider = command("run", "SPACE", "--name", f"{edges.study}_wider", *options)
-    return Group(
-        *parts,
-        "",
-        Text("a study keeps its ranges; wider ones are another's:", style="dim"),
-        Text(f"  {wider}"),
-    )
+    return Group(*parts, Text(f"  {wider}"))
 
 
 def _marked(row: TrialRow) -> str:
@@ -183,19 +182,19 @@ def _marked(row: TrialRow) -> str:
     return f"confirms {row.confirms}" if row.confirms is not None else "the baseline" if row.baseline else ""
 
 
-def trials_table(found: TrialRows, width: int) -> tuple[Table, list[str]]:
+def trials_table(trials: TrialRows, width: int) -> tuple[Table, list[str]]:
     """A line per trial, and the names of the parameters that `width` leaves no room for."""
-    rows = found.rows
+    rows = trials.rows
     columns = [
         Column("trial", [f"{row.number}" for row in rows], right=True),
         Column("state", [Text(row.state, style=STYLES.get(row.state, "")) for row in rows]),
-        Column(found.metric, [number(row.value) for row in rows], right=True),
-        Column(found.resource, [f"{row.trained or ''}" for row in rows], right=True),
+        Column(trials.metric, [number(row.value) for row in rows], right=True),
+        Column(trials.resource, [f"{row.trained or ''}" for row in rows], right=True),
         Column("seconds", ["" if row.seconds is None else f"{row.seconds:.4g}" for row in rows], right=True),
     ]
     params = [
         Column(name, [brief(row.params[name]) if name in row.params else "" for row in rows])
-        for name in found.searched
+        for name in trials.searched
     ]
     why = Column("ended early", [row.why or _marked(row) for row in rows])
     room = width + GAP - sum(map(_width, [*columns, why]))  # no gap after the last
@@ -204,7 +203,7 @@ def trials_table(found: TrialRows, width: int) -> tuple[Table, list[str]]:
         room -= _width(column)
         if room >= 0 or width == PIPED_WIDTH:
             shown.append(column)
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    table = frameless()
     for column in (*columns, *shown, why):
         table.add_column(column.title, justify="right" if column.right else "left", no_wrap=True)
     for cells in zip(*(column.cells for column in (*columns, *shown, why)), strict=True):
@@ -240,7 +239,7 @@ def _facts(report: StudyReport) -> Table:
 
 def _space(report: StudyReport) -> Group:
     """The parameters with the best value and the importance of each."""
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    table = frameless()
     table.add_column("parameter", no_wrap=True)
     table.add_column("values", overflow="fold", style="dim")
     best = report.best.params if report.best is not None else {}
@@ -272,7 +271,7 @@ def bar(share: float, width: int) -> str:
     return ("█" * whole + _EIGHTHS[eighths]).rstrip()
 
 
-def _endings(endings: Iterable[Ending]) -> Padding:
+def _endings(endings: Iterable[Ending]) -> Table:
     table = Table.grid(padding=(0, GAP, 0, 0))
     for ending in endings:
         listed = ", ".join(map(str, ending.trials[:MAX_NAMED_TRIALS]))
@@ -283,7 +282,7 @@ def _endings(endings: Iterable[Ending]) -> Padding:
             trials += f": {ending.example.removeprefix(ending.why).removeprefix(': ')}".removesuffix(": ")
         count = Text(str(len(ending.trials)), style=STYLES[ending.state], justify="right")
         table.add_row(count, Text(ending.why), Text(trials, style="dim", overflow="fold"))
-    return Padding(table, (0, 0, 0, 2))
+    return table
 
 
 def _params(report: TrialReport) -> Table:
@@ -291,15 +290,12 @@ def _params(report: TrialReport) -> Table:
         waits = report.row.state in ("waiting", "running")
         why = "none yet: it waits for its turn" if waits else "not the space's: another program wrote it"
         return grid([("parameters", why)])
-    rows = []
-    for name, value in report.row.params.items():
-        kind = report.kinds[name]
-        rows.append((name, text(value), "" if kind == "searched" else kind))
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    table = frameless()
     for title in ("parameter", "value", ""):
         table.add_column(title, overflow="fold", style="" if title else "dim")
-    for row in rows:
-        table.add_row(*map(Text, row))
+    for name, value in report.row.params.items():
+        kind = report.kinds[name]
+        table.add_row(Text(name), Text(text(value)), Text("" if kind == "searched" else kind))
     return table
 
 
@@ -316,9 +312,10 @@ def _curve(report: TrialReport, most: int | None) -> list[RenderableType]:
     if report.bracket is not None:
         compared = counted(report.bracket_rungs, report.resource) if report.bracket_rungs else ""
         said = f"compared at {compared}" if compared else "never compared, so never pruned"
-        said = "the baseline is never pruned" if report.row.baseline else said
+        if report.row.baseline:
+            said = "the baseline is never pruned"
         parts.append(Text(f"bracket {report.bracket}: {said}", style="dim"))
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
+    table = frameless()
     table.add_column(report.resource, justify="right")
     table.add_column(report.metric, justify="right")
     table.add_column("rank by now" if reached else "")
@@ -354,9 +351,8 @@ def _of(spent: Spent, form: Any) -> str:
 
 
 def grid(rows: Iterable[tuple[str, str | Text]], title: str | None = None) -> Table:
-    table = Table(
-        box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim", show_header=bool(title)
-    )
+    """Names with a value each; a title names the names."""
+    table = frameless(show_header=title is not None)
     table.add_column(title or "", style="" if title else "dim", no_wrap=True)
     table.add_column("", overflow="fold")
     for name, value in rows:
@@ -364,17 +360,10 @@ def grid(rows: Iterable[tuple[str, str | Text]], title: str | None = None) -> Ta
     return table
 
 
-def _commands(steps: Iterable[NextStep], options: Sequence[str]) -> Padding:
+def _commands(steps: Iterable[NextStep], options: Sequence[str]) -> Table:
     table = Table.grid(padding=(0, GAP, 0, 0))
     for step in steps:
         table.add_row(Text(of_step(step, options), overflow="fold"), Text(step.why, style="dim"))
-    return Padding(table, (0, 0, 0, 2))
-
-
-def _table(*titles: str) -> Table:
-    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
-    for title in titles:
-        table.add_column(title, justify="right" if title in ("best", "trials") else "left", overflow="fold")
     return table
 
 

@@ -50,7 +50,7 @@ from ..scheduling.standings import FIXED_PARAMS
 from ..scheduling.study_promotion import StudyPromotion
 from ..trials.advice import when_worse, with_advice
 from ..trials.export import document, render, seed_of
-from ..trials.reports import repaired_reports
+from ..trials.reports import read_reports
 from .clock import SearchClock
 from .confirmation import confirmation_candidates, outstanding_confirmations
 from .confirmation_size import ConfirmationSize
@@ -261,7 +261,7 @@ class TrialLifecycle:
         running.trained = trained_to(waiting)
         running.attempt.begun_at = running.reported if has_checkpoint(folder) else 0
         running.attempts = 1 + int(waiting.user_attrs.get("retries", 0))
-        for report in repaired_reports(folder / METRICS):
+        for report in read_reports(folder / METRICS, repair=True):
             if report.step <= running.reported:
                 running.metrics.update(report.metrics)
         return running

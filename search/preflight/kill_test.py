@@ -295,7 +295,7 @@ def exact(value: Any) -> str:
 
 def all_facts(result: StudyResult) -> list[Facts]:
     """The facts of all trials of a study, by trial number."""
-    return [facts(trial) for trial in result.study.get_trials(deepcopy=False)]
+    return [facts(trial) for trial in result.all_trials]
 
 
 def first_difference(

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...spaces.stopping import Rungs
-from ...storage.trial_attrs import AUDITED, audited_at
+from ...storage.trial_attrs import AUDITED, audited_at, is_baseline, untrainable
 from ..scheduling import MIN_AUDITED, places_of
 from ..scheduling.observed import value_at
 from ..trials.selection import search_trials
@@ -102,16 +102,15 @@ def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
 
 def audit_outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Audited | None:
     """What the audit of a study tells; None where none of its trials was in it."""
-    stopping, sign = spec.early_stopping, 1 if spec.goal == "minimize" else -1
-    own = search_trials(trials)
+    stopping, sign, own = spec.early_stopping, spec.sign, search_trials(trials)
     if not isinstance(stopping, Rungs) or not any(AUDITED in trial.user_attrs for trial in own):
         return None
     ends = {t.number: sign * t.value for t in own if t.state == TrialState.COMPLETE and t.value is not None}
-    through = [t.number for t in own if audited_at(t) is None and "baseline" not in t.user_attrs]
+    through = [t.number for t in own if audited_at(t) is None and not is_baseline(t)]
     stopped = [
         ends.get(t.number, math.inf)
         for t in own
-        if audited_at(t) is not None and (t.number in ends or any(t.constraints.values()))
+        if audited_at(t) is not None and (t.number in ends or untrainable(t))
     ]
     rungs = []
     for step in places_of(spec):

@@ -31,6 +31,7 @@ import numpy as np
 from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
+from ...storage.trial_attrs import is_baseline
 from ..trials.selection import best_of, confirming_values
 
 LEVEL = 0.95  # of every interval
@@ -165,7 +166,7 @@ def _errors(table: np.ndarray) -> tuple[_Error, _Error]:
 def confirmation_outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Confirmed | None:
     """What the trainings that confirm say; None where there are too few yet."""
     values = confirming_values(trials)
-    baseline = next((n for n in values if "baseline" in trials[n].user_attrs), None)
+    baseline = next((n for n in values if is_baseline(trials[n])), None)
     if not values.keys() - {baseline} or not any(all(map(math.isfinite, row)) for row in values.values()):
         return None
     before = {number: trials[number].value or 0.0 for number in values}

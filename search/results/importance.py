@@ -35,7 +35,7 @@ class Importance:
 
 def importances_of(result: StudyResult) -> tuple[dict[str, Importance], str | None]:
     """The importance of each searched parameter by Optuna's PED-ANOVA, and how far to trust it."""
-    step, trials = comparable_trials(result.spec, result.study.get_trials(deepcopy=False), FEWEST)
+    step, trials = comparable_trials(result.spec, result.all_trials, FEWEST)
     if not result.spec.space.searched:
         return {}, None
     if len(trials) < FEWEST:
@@ -50,17 +50,17 @@ def importances_of(result: StudyResult) -> tuple[dict[str, Importance], str | No
         resamples = min(RESAMPLES, MOST_VALUES // ((len(trials) + AS_MANY_VALUES) * len(shares)))
         if resamples < LEAST_RESAMPLES:
             said += f"; of {len(shares)} parameters an interval would take too long"
-            found = {name: Importance(share, None, share, None) for name, share in shares.items()}
+            importances = {name: Importance(share, None, share, None) for name, share in shares.items()}
         else:
             said += ", 90 % interval by bootstrap"
             drawn = _bootstrap(result.study, trials, list(shares), resamples)
-            found = {
+            importances = {
                 name: Importance(share, *(float(p) for p in np.percentile(drawn[name], WITHIN)))
                 for name, share in shares.items()
             }
     if len(trials) < STEADY:
         said += f"; a rough guess, {STEADY} make it steady"
-    return found, said
+    return importances, said
 
 
 def _bootstrap(

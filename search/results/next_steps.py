@@ -9,6 +9,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.studies import ELAPSED
+from ...storage.trial_attrs import is_baseline
 from ..engine.budget import spent_on
 from ..engine.confirmation_size import ConfirmationSize
 from ..formatting import option
@@ -25,11 +26,10 @@ Amount = TypeVar("Amount", int, float)
 
 def steps_of_search(study: str, *, paused: bool) -> list[NextStep]:
     """What to do with a study that is searched now."""
-    going = NextStep("resume", {"study": study}, "let it go on") if paused else None
-    return [
-        going or NextStep("dashboard", {}, "watch it"),
-        NextStep("stop", {"study": study}, "end it tidily"),
-    ]
+    first = NextStep("dashboard", {}, "watch it")
+    if paused:
+        first = NextStep("resume", {"study": study}, "let it continue")
+    return [first, NextStep("stop", {"study": study}, "end it tidily")]
 
 
 def steps_of_study(
@@ -49,11 +49,11 @@ def steps_of_study(
         steps.append(NextStep("show --trial", {"study": name, "trial": lost[-1]}, "see why it ended"))
     if best is not None:
         steps += winner_steps(name)
-    trials = result.study.get_trials(deepcopy=False)
+    trials = result.all_trials
     if complete or (steps and len(failed) + len(lost) == len(trials)):  # more would be lost too
         return steps
     more = extension(result) if over else {}
-    why = "go on: the command of this search again"
+    why = "continue: the command of this search again"
     if more:
         why = f"search on, {'to a further target' if 'target' in more['budget'] else 'with twice the budget'}"
     backend = result.provenance.get("backend", "optuna")
@@ -69,7 +69,7 @@ def steps_after(result: StudyResult) -> list[NextStep]:
 
 def retry_steps(result: StudyResult) -> list[NextStep]:
     """The step that tries failed trials again, where that could help."""
-    worth = worth_retrying(result.study.get_trials(deepcopy=False))
+    worth = worth_retrying(result.all_trials)
     return [NextStep("retry", {"study": result.name}, "try failed trials again")] * worth
 
 
@@ -87,7 +87,7 @@ def confirmation_changes(result: StudyResult) -> dict[str, Any] | None:
     That is a search which was not asked to confirm, or whose budget left no room for it.
     """
     own = search_trials(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-    others = any("baseline" not in trial.user_attrs for trial in own)
+    others = not all(map(is_baseline, own))
     if result.stopped or not others or not ConfirmationSize.asked(result.spec).top:
         return None
     more = more_time(result) | _more_samples(result)
@@ -97,8 +97,8 @@ def confirmation_changes(result: StudyResult) -> dict[str, Any] | None:
 
 
 def extension(result: StudyResult) -> dict[str, Any]:
-    """The changes with which a search that is over goes on: a further target, or twice of each budget."""
-    budget, trials = result.spec.budget, result.study.get_trials(deepcopy=False)
+    """The changes that let a search continue which is over: a further target, or twice of each budget."""
+    budget, trials = result.spec.budget, result.all_trials
     if at_target(result.spec, trials) is not None:
         return {"budget": {"target": None}}
     more: dict[str, Any] = {}
@@ -128,13 +128,13 @@ def _more_samples(result: StudyResult) -> dict[str, int]:
 
 def exhausted(result: StudyResult) -> bool:
     """Whether every configuration of its space has been tried."""
-    own = search_trials(result.study.get_trials(deepcopy=False))
+    own = search_trials(result.all_trials)
     return UntriedConfigs(result.spec).exhausted(tried(own))
 
 
 def consumed_in(result: StudyResult) -> int:
     """The resource that all trials took."""
-    return sum(spent_on(result.spec, trial) for trial in result.study.get_trials(deepcopy=False))
+    return sum(spent_on(result.spec, trial) for trial in result.all_trials)
 
 
 def elapsed_in(result: StudyResult) -> float:

@@ -53,15 +53,11 @@ class NarrowRanges(Value):
 def narrow_ranges(result: StudyResult) -> NarrowRanges:
     """Where the best values of a study press against an end."""
     spec = result.spec
-    sign = 1 if spec.goal == "minimize" else -1
-    step, trials = comparable_trials(spec, result.study.get_trials(deepcopy=False), FEWEST)
-    ranked = sorted(trials, key=lambda trial: (sign * (trial.value or 0.0), trial.number))
+    step, trials = comparable_trials(spec, result.all_trials, FEWEST)
+    ranked = sorted(trials, key=lambda trial: (spec.sign * (trial.value or 0.0), trial.number))
     winner = result.best_trial or (ranked[0] if ranked else None)
-    found = []
-    for name in spec.space.searched:
-        edge = None if winner is None else _edge(spec, name, ranked, winner)
-        if edge is not None:
-            found.append(edge)
+    edges = [] if winner is None else [_edge(spec, name, ranked, winner) for name in spec.space.searched]
+    found = [edge for edge in edges if edge is not None]
     return NarrowRanges(result.name, len(ranked), step, spec.resource, found)
 
 
@@ -70,9 +66,7 @@ def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial)
     if isinstance(parameter, Choice) and not is_ordered(parameter):
         return None
     having = [trial for trial in ranked if name in trial.params]
-    if len(having) < FEWEST:
-        return None
-    if having[0].value == having[-1].value:
+    if len(having) < FEWEST or having[0].value == having[-1].value:
         return None
     best = having[: max(FEWEST_BEST, math.ceil(SHARE * len(having)))]
     ends = [_end(parameter, trial.params[name]) for trial in best]

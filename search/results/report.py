@@ -12,7 +12,7 @@ from ...storage.locks import driver_running
 from ...storage.studies import PAUSED, trial_of
 from ...storage.trial_attrs import EVENTS, state_of
 from ..scheduling import brackets_of
-from ..scheduling.standings import bracket_of, rung_results, stopping_in_words
+from ..scheduling.standings import RungResult, bracket_of, rung_results, stopping_in_words
 from ..trials.advice import advice_after
 from ..trials.selection import search_trials
 from ..values import NextStep, Value
@@ -22,16 +22,6 @@ from .ranges import NarrowRange, narrow_ranges
 from .sentences import against, audit_of, confirmation
 from .study import StudyResult
 from .trials import Ending, TrialRow, endings, trial_row
-
-
-@dataclass(frozen=True)
-class Rung:
-    """How a trial stands at a rung it has reached."""
-
-    step: int
-    value: float
-    rank: int  # among all that have reached the rung by now, from 1
-    reached: int
 
 
 @dataclass(frozen=True)
@@ -46,8 +36,8 @@ class TrialReport(Value):
     curve: list[tuple[int, float]]
     bracket: int | None
     bracket_rungs: list[int]  # the steps at which trials of its bracket are compared
-    rungs: list[Rung]  # those it has reached
-    events: list[str]  # when it paused and went on
+    rungs: list[RungResult]  # those it has reached
+    events: list[str]  # when it paused and resumed
     retries: int
     error: str | None
     traceback: str | None
@@ -115,7 +105,7 @@ class StudyReport(Value):
 
 def study_report(result: StudyResult) -> StudyReport:
     """All there is to say about a study."""
-    spec, trials = result.spec, result.study.get_trials(deepcopy=False)
+    spec, trials = result.spec, result.all_trials
     best, baseline = result.best_trial, result.baseline
     ended = sum(t.state.is_finished() for t in search_trials(trials))
     last = spec.early_stopping.max
@@ -180,10 +170,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
         curve=sorted(trial.intermediate_values.items()),
         bracket=bracket,
         bracket_rungs=[] if bracket is None else list(brackets[bracket].rungs),
-        rungs=[
-            Rung(rung.step, rung.value, rung.rank, rung.reached)
-            for rung in rung_results(result.study, spec, trial)
-        ],
+        rungs=rung_results(result.study, spec, trial),
         events=trial.user_attrs.get(EVENTS, []),
         retries=trial.user_attrs.get("retries", 0),
         error=trial.user_attrs.get("error"),

@@ -16,25 +16,24 @@ from .study import StudyResult
 
 def confirmation(result: StudyResult) -> list[str]:
     """What training the best again told, in lines."""
-    best, confirmed, trials = result.best_trial, result.confirmed, result.study.get_trials(deepcopy=False)
-    out = [
-        f"trial {number} {_became(trial)} when it was trained again"
-        for number, trial in failed_confirmations(trials).items()
-    ]
+    best, confirmed, trials = result.best_trial, result.confirmed, result.all_trials
+    out = []
+    for tried, run in failed_confirmations(trials).items():
+        ended = "ran out of memory" if run.constraints.get("out_of_memory") else "diverged"
+        out.append(f"trial {tried} {ended} when it was trained again")
     failed: dict[int, list[str]] = {}  # errors of the trainings that were to confirm a trial
     for trial in trials:
         if (number := confirms(trial)) is not None and trial.state == TrialState.FAIL:
             failed.setdefault(number, []).append(trial.user_attrs.get("error", "by another program"))
     if best is None or confirmed is None:
-        told = [_failures([error for errors in failed.values() for error in errors])] if failed else []
-        return [f"not confirmed, {line}" for line in told + out]
+        lines = [_failures([error for errors in failed.values() for error in errors])] if failed else []
+        return [f"not confirmed, {line}" for line in lines + out]
     out += [f"trial {n} is not among those compared: {_failures(errors)}" for n, errors in failed.items()]
     value, off = confirmed.value, confirmed.optimism
     was = f"{abs(off):.3g} too {'good' if off > 0 else 'bad'}" if off else "no better and no worse"
     lines = [
         f"trained again with {confirmed.seeds} new seeds: expect {value.value:.6g} "
-        f"({value.low:.6g} to {value.high:.6g}); its value in the search, {best.value:.6g}, "
-        f"was {was}"
+        f"({value.low:.6g} to {value.high:.6g}); its value in the search, {best.value:.6g}, was {was}"
     ]
     if confirmed.seedless:
         lines.append(
@@ -44,20 +43,19 @@ def confirmation(result: StudyResult) -> list[str]:
     if confirmed.ties:
         others = ", ".join(map(str, confirmed.ties))
         lines.append(f"a tie with trial{'s' if len(confirmed.ties) > 1 else ''} {others}")
-    later = result.overlooked
-    if later is not None:
+    if (later := result.overlooked) is not None:
         lines.append(f"trial {later.number} has {later.value:.6g}, which was not confirmed")
     return lines + out
 
 
 def finished(result: StudyResult) -> str:
     """That a search had nothing left to do, and why."""
-    own = search_trials(result.study.get_trials(deepcopy=False))
+    own = search_trials(result.all_trials)
     if result.stop_reason is None and exhausted(result):
         return f'the study "{result.name}" is finished: every configuration of its space has been tried'
     spent = result.stop_reason or f"all {len(own)} trials have run"
     waiting = sum(trial.state == TrialState.WAITING for trial in own)
-    wait = f". {waiting} trial{'s wait' if waiting > 1 else ' waits'} to go on" if waiting else ""
+    wait = f". {waiting} trial{'s wait' if waiting > 1 else ' waits'} to be resumed" if waiting else ""
     return f'the study "{result.name}" is finished: {spent}{wait}'
 
 
@@ -65,38 +63,33 @@ def _failures(errors: Sequence[str]) -> str:
     return f"{len(errors)} training{'s' * (len(errors) > 1)} failed: {errors[-1]}"
 
 
-def _became(failed_confirmations: FrozenTrial) -> str:
-    return "ran out of memory" if failed_confirmations.constraints.get("out_of_memory") else "diverged"
-
-
 def audit_of(result: StudyResult) -> list[str]:
-    """What the audit of a study told, in lines; where its space asks for one, also that it drew nobody."""
+    """What the audit of a study told, in lines; where its space asks for one, also that it drew none."""
     if result.audited is not None:
         return audit(result.audited)
     if not result.spec.audit:
         return []
-    goes_on = any(not trial.state.is_finished() for trial in result.study.get_trials(deepcopy=False))
-    return ["it drew none of the trials that were to stop" + " so far" * goes_on]
+    unfinished = any(not trial.state.is_finished() for trial in result.all_trials)
+    return ["it drew none of the trials that were to stop" + " so far" * unfinished]
 
 
 def audit(found: Audited) -> list[str]:
-    """What the trials told that were to stop and went on, in lines."""
+    """What the audited trials told, in lines."""
     stopped = "1 trial that was to stop" if found.ended == 1 else f"{found.ended} trials that were to stop"
     lost = found.lost
     if lost is None:
-        told = f"{stopped} went on, beside {found.let_through} let through: too few to say what is lost"
+        loss = f"{stopped} went on, beside {found.let_through} let through: too few to say what is lost"
     else:
-        told = (
+        loss = (
             f"of {stopped}, {lost.count} ended as good as the best one in {found.one_in} of the "
             f"{found.let_through} let through: {lost.count / lost.of:.0%} lost, "
             f"{lost.low:.1%} to {lost.high:.1%}"
         )
     if found.ended and found.let_through:
-        told += f"; {found.better_than_all or 'none'} better than the best of those"
+        loss += f"; {found.better_than_all or 'none'} better than the best of those"
     known = [rung for rung in found.rungs if rung.correlation is not None]
     at = ", ".join(f"{rung.correlation:.2f} at {rung.step:,} ({rung.trials} trials)" for rung in known)
-    ranks = f"rank correlation of rungs with the end: {at}" if at else None
-    return [told, ranks or "rank correlation of rungs with the end: too few trials"]
+    return [loss, f"rank correlation of rungs with the end: {at or 'too few trials'}"]
 
 
 def against(
@@ -106,15 +99,13 @@ def against(
     assert best.value is not None
     if confirmed is not None and confirmed.gain is not None:
         gained = confirmed.gain
-        interval = f"({gained.low:.4g} to {gained.high:.4g})"
-        if gained.low <= 0:
-            return f"no better than the baseline: by {gained.value:.4g} {interval}"
-        return f"better than the baseline by {gained.value:.4g} {interval}"
+        verdict = "no better than the baseline:" if gained.low <= 0 else "better than the baseline"
+        return f"{verdict} by {gained.value:.4g} ({gained.low:.4g} to {gained.high:.4g})"
     luck = ", and the best trial is not confirmed" if confirmed is None else ""
     if baseline is None:
         return f"the space has no baseline to compare with{luck}"
-    state = baseline.state.name.lower()
     if baseline.value is None or baseline.state != TrialState.COMPLETE:
+        state = baseline.state.name.lower()
         return f"the baseline (trial {baseline.number}) is {state}, so nothing compares{luck}"
     if baseline.number == best.number:
         if confirmed is None:
@@ -122,7 +113,7 @@ def against(
         return "the baseline itself: nothing was better when it was trained again"
     gain = baseline.value - best.value if goal == "minimize" else best.value - baseline.value
     than = f"than the baseline ({baseline.value:.6g})"
-    told = f"better {than} by {gain:.4g}" if gain > 0 else f"no better {than}"
+    verdict = f"better {than} by {gain:.4g}" if gain > 0 else f"no better {than}"
     if confirmed is None:
-        return f"{told}, by values that are not confirmed"
-    return f"{told}, by what the search saw: the baseline was not confirmed"
+        return f"{verdict}, by values that are not confirmed"
+    return f"{verdict}, by what the search saw: the baseline was not confirmed"

@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial
 
 from ...spaces import SpaceError, Spec
 from ...storage import StorageError, files, studies
+from ...storage.trial_attrs import is_baseline
 from ...storage.workspace import Workspace
 from ..errors import SearchError
 from ..scheduling.pruners import make_pruner
@@ -25,6 +26,9 @@ from .confirmation import Confirmed, confirmation_outcome, overlooked
 if TYPE_CHECKING:
     import pandas
     from plotly.graph_objects import Figure
+
+TIMES = ("datetime_start", "datetime_complete", "duration")
+COLUMNS = ("number", "value", "state", *TIMES, "params", "user_attrs")  # of `StudyResult.trials`
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class StudyResult:
     workspace: Workspace  # its database, and the folder of its files
     ran: int = 0  # trials that ended in the search that returned this; 0 where it was only opened
     stop_reason: str | None = None  # why that search ended before its trials were all asked, if it did
-    stopped: bool = False  # by somebody, before its budget was spent: the same search again goes on
+    stopped: bool = False  # by somebody, before its budget was spent: the same command continues it
     interrupted: bool = False  # by a signal
 
     def to_json(self) -> dict[str, Any]:
@@ -81,45 +85,34 @@ class StudyResult:
     def best_trial(self) -> FrozenTrial | None:
         """The winner as Optuna's trial; None while no trial is complete."""
         confirmed = self.confirmed
-        if confirmed is not None and has_config(self.spec, self._trials[confirmed.winner]):
-            return self._trials[confirmed.winner]
-        return next(iter(best_of(self.spec, self._trials, 1)), None)
+        if confirmed is not None and has_config(self.spec, self.all_trials[confirmed.winner]):
+            return self.all_trials[confirmed.winner]
+        return next(iter(best_of(self.spec, self.all_trials, 1)), None)
 
     @property
     def confirmed(self) -> Confirmed | None:
         """What training the best again told; None where that was not done, or not to an end."""
-        return confirmation_outcome(self.spec, self._trials)
+        return confirmation_outcome(self.spec, self.all_trials)
 
     @property
     def overlooked(self) -> FrozenTrial | None:
         """The best of the search, where others were trained again: it came later, or its trainings failed."""
-        return overlooked(self.spec, self._trials)
+        return overlooked(self.spec, self.all_trials)
 
     @property
     def audited(self) -> Audited | None:
-        """What came of the trials that were to stop and went on; None where there was none."""
-        return audit_outcome(self.spec, self._trials)
+        """What came of the audited trials; None where there was none."""
+        return audit_outcome(self.spec, self.all_trials)
 
     @property
     def baseline(self) -> FrozenTrial | None:
         """The baseline's trial; None where the space has none, or it has not begun."""
-        return next((t for t in self._trials if "baseline" in t.user_attrs), None)
+        return next((t for t in self.all_trials if is_baseline(t)), None)
 
     @property
     def trials(self) -> pandas.DataFrame:
         """One row per trial: number, state, value, times, and parameters and attributes under prefixes."""
-        return self.study.trials_dataframe(
-            (
-                "number",
-                "value",
-                "state",
-                "datetime_start",
-                "datetime_complete",
-                "duration",
-                "params",
-                "user_attrs",
-            )
-        )
+        return self.study.trials_dataframe(COLUMNS)
 
     @cached_property
     def figures(self) -> Mapping[str, Callable[[], Figure]]:
@@ -141,11 +134,12 @@ class StudyResult:
     @property
     def provenance(self) -> dict[str, Any]:
         """Versions, commit, backend and start of the study."""
-        found: dict[str, Any] = self.study.user_attrs.get(studies.PROVENANCE, {})
-        return found
+        provenance: dict[str, Any] = self.study.user_attrs.get(studies.PROVENANCE, {})
+        return provenance
 
     @property
-    def _trials(self) -> list[FrozenTrial]:
+    def all_trials(self) -> list[FrozenTrial]:
+        """Optuna's trials, confirmation runs among them; not to be changed."""
         return self.study.get_trials(deepcopy=False)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.trial_attrs import confirms, seconds_of, state_of, trained_to
+from ...storage.trial_attrs import confirms, is_baseline, seconds_of, state_of, trained_to
 from ..engine.lifecycle import RESERVED_ATTRS
 from ..scheduling import brackets_of
 from ..trials.configuration import config_of
@@ -57,11 +57,11 @@ def endings(spec: Spec, trials: Sequence[FrozenTrial]) -> list[Ending]:
     for trial in trials:
         if trial.state in ENDED_EARLY:
             groups.setdefault((trial.state.name.lower(), why_ended(spec, trial)), []).append(trial)
-    found = [
-        Ending(why, state, [t.number for t in alike], alike[-1].user_attrs.get("reason", ""))
-        for (state, why), alike in groups.items()
+    alike = [
+        Ending(why, state, [t.number for t in group], group[-1].user_attrs.get("reason", ""))
+        for (state, why), group in groups.items()
     ]
-    return sorted(found, key=lambda ending: (ending.state != "fail", -len(ending.trials)))
+    return sorted(alike, key=lambda ending: (ending.state != "fail", -len(ending.trials)))
 
 
 def why_ended(spec: Spec, trial: FrozenTrial) -> str:
@@ -81,7 +81,7 @@ def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
         number=trial.number,
         state=state_of(trial),
         value=trial.value,
-        baseline="baseline" in attrs,
+        baseline=is_baseline(trial),
         confirms=confirms(trial),
         last_step=trial.last_step,
         trained=None if trial.last_step is None else trained_to(trial),
@@ -104,14 +104,13 @@ def trial_rows(result: StudyResult, *, state: str | None = None, best_first: boo
 
     Trainings that confirm are no finds of the search: by value they come after its own complete trials.
     """
-    sign = 1 if result.spec.goal == "minimize" else -1
-    rows = [trial_row(result.spec, trial) for trial in result.study.get_trials(deepcopy=False)]
+    rows = [trial_row(result.spec, trial) for trial in result.all_trials]
     rows = [row for row in rows if state in (None, row.state)]
     if best_first:  # a pruned trial's value is of another step and does not compare
         rows.sort(
             key=lambda row: (
                 *(row.state != "complete", row.confirms is not None, row.value is None),
-                sign * (row.value or 0.0),
+                result.spec.sign * (row.value or 0.0),
             )
         )
     return rows

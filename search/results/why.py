@@ -1,4 +1,4 @@
-"""Why a trial was suggested, paused, taken up or ended, in the order of its life."""
+"""Why a trial was suggested, paused, resumed or ended, in the order of its life."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...spaces.samplers import GP, TPE
 from ...spaces.stopping import Rungs
 from ...storage.locks import driver_running
 from ...storage.studies import trial_of
-from ...storage.trial_attrs import CONFIRMS_SEED, EVENTS, at_rung, confirms, state_of
+from ...storage.trial_attrs import CONFIRMS_SEED, EVENTS, at_rung, confirms, is_baseline, state_of
 from ..formatting import counted
 from ..sampling.optuna_samplers import make_optuna_sampler
 from ..scheduling import QueuePosition, promotes
@@ -36,7 +36,7 @@ class TrialHistory(Value):
     number: int
     state: str
     suggested: str
-    events: list[str]  # when it paused and when it went on
+    events: list[str]  # when it paused and when it resumed
     by_now: list[str]  # its rank at each rung among all that have got there
     attempts: list[str]  # those that failed
     waits: list[str]  # for what
@@ -45,7 +45,7 @@ class TrialHistory(Value):
 
 def history_of(result: StudyResult, number: int) -> TrialHistory:
     """Why a trial is what it is. Raises `StorageError` where there is none of that number."""
-    spec, trials = result.spec, result.study.get_trials(deepcopy=False)
+    spec, trials = result.spec, result.all_trials
     trial = trial_of(result.study, number)
     return TrialHistory(
         study=result.name,
@@ -71,15 +71,15 @@ def _suggested(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) ->
     if of is not None:
         seed = trial.user_attrs[CONFIRMS_SEED] + 1
         return f"confirms trial {of}: its parameters again, with new seed {seed}; it runs to its end"
-    if "baseline" in trial.user_attrs:
+    if is_baseline(trial):
         return (
             "the baseline of the space: it begins first and runs to its end, for others to be compared with"
         )
     given = trial.system_attrs.get(FIXED_PARAMS)
     if given and given.keys() >= trial.params.keys():
-        return "put up by somebody, with its parameters"
+        return "enqueued with its parameters"
     by = _by_sampler(spec, trials, trial)
-    return f"put up by somebody with {', '.join(given)}; the others: {by}" if given else by
+    return f"enqueued with {', '.join(given)}; the others: {by}" if given else by
 
 
 def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str:
@@ -101,7 +101,7 @@ def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -
     least = search.n_startup_trials
     if least is None:
         least = signature(type(make_optuna_sampler(spec, 0))).parameters["n_startup_trials"].default
-    if promotes(spec):  # there a model counts those at a rung, who change
+    if promotes(spec):  # its model counts the trials at a rung, which change
         if trial.number < least:
             return f"drawn at random{near}: {sampler} begins its model with {least} trials"
         return f"proposed by the sampler {sampler}"
@@ -135,12 +135,12 @@ def _waits(result: StudyResult, trials: Sequence[FrozenTrial], trial: FrozenTria
         waiting = promotion_of(spec, trials).queue_position(trial.number)
         lines = _at_rung(spec, waiting, _may_come(spec, trials, waiting.step))
     elif trial.state == TrialState.WAITING:
-        at = "" if trial.last_step is None else f": put back at {counted(trial.last_step, spec.resource)}"
+        at = "" if trial.last_step is None else f": requeued at {counted(trial.last_step, spec.resource)}"
         lines = [f"for a worker that is free{at}"]
     else:
         return []
     if driver_running(result.workspace, result.folder_name) is None:
-        lines.append("no search runs now: the command of this one goes on with it, where its budget allows")
+        lines.append("no search runs now: the command of this one continues it, where its budget allows")
     return lines
 
 
@@ -148,13 +148,11 @@ def _rank(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str:
     """How it ranks among the complete trials of the search."""
     if confirms(trial) is not None or trial.value is None:
         return ""
-    sign = 1 if spec.goal == "minimize" else -1
     values = [
-        sign * t.value
-        for t in search_trials(trials)
-        if t.state == TrialState.COMPLETE and t.value is not None
+        t.value for t in search_trials(trials) if t.state == TrialState.COMPLETE and t.value is not None
     ]
-    return f", ranked {1 + sum(value < sign * trial.value for value in values)} of {len(values)} complete"
+    better = sum(spec.sign * value < spec.sign * trial.value for value in values)
+    return f", ranked {1 + better} of {len(values)} complete"
 
 
 def _may_come(spec: Spec, trials: Sequence[FrozenTrial], step: int) -> float:
@@ -165,21 +163,23 @@ def _may_come(spec: Spec, trials: Sequence[FrozenTrial], step: int) -> float:
 
 
 def _at_rung(spec: Spec, waiting: QueuePosition, may_come: float) -> list[str]:
-    """What would let a paused trial go on."""
+    """What would let a paused trial resume."""
     stopping = spec.early_stopping
     assert isinstance(stopping, Rungs)
     more = waiting.needed - waiting.reached
-    goes_on = "it goes on with the next worker that is free, unless one waits at a higher rung"
+    promoted = "it is promoted with the next worker that is free, unless one waits at a higher rung"
     if more > 0:
         come = "one more has" if more == 1 else f"{more} more have"
-        goes_on = f"it goes on when {come} got there, if none of them is better"
+        promoted = f"it is promoted when {come} got there, if none of them is better"
         if more > may_come:
-            goes_on += f"; at most {may_come:.0f} will, so it goes on only as the best that waits in the end"
+            promoted += (
+                f"; at most {may_come:.0f} will, so it is promoted only as the best that waits in the end"
+            )
     at = f"at {counted(waiting.step, spec.resource)}"
     return [
         f"{at}, number {waiting.place} of {waiting.waiting} that wait there",
-        f"{waiting.gone} of the {waiting.reached} that got there have gone on, one in {stopping.eta} may",
-        goes_on,
+        f"{waiting.gone} of the {waiting.reached} that got there were promoted, one in {stopping.eta} may be",
+        promoted,
     ]
 
 

@@ -30,9 +30,8 @@ def stopping_in_words(spec: Spec) -> str:
 
 @dataclass(frozen=True)
 class RungResult:
-    """A trial's value and rank at one rung."""
+    """A trial's value and rank at one rung that it has reached."""
 
-    index: int  # of the rung in its bracket, from 0
     step: int
     value: float
     rank: int  # among the trials of its kind that have reached this rung of this bracket, from 1
@@ -84,7 +83,7 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
         there = [t for t in mates if key in t.system_attrs]
         values = [(math.inf if t.number in last else sign * t.system_attrs[key], t.number) for t in there]
         rank = 1 + sum(other < (sign * value, trial.number) for other in values)  # as `scheduling` ranks ties
-        results.append(RungResult(index, step, value, rank, len(values)))
+        results.append(RungResult(step, value, rank, len(values)))
     return results
 
 
@@ -98,6 +97,6 @@ def pruning_reason(study: optuna.Study, spec: Spec, number: int, step: int) -> s
     last, bracket = results[-1], bracket_of(study, spec, trial)
     rungs_there = brackets_of(spec)[bracket].rungs
     return (
-        f"pruned {at}: rung {last.index + 1} of {len(rungs_there)} in bracket {bracket}, "
+        f"pruned {at}: rung {len(results)} of {len(rungs_there)} in bracket {bracket}, "
         f"ranked {last.rank} of {last.reached}; one in {spec.early_stopping.eta} continues"
     )

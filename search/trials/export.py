@@ -22,7 +22,6 @@ from .seeds import derived_seed
 from .yaml_text import block_of
 
 Format = Literal["yaml", "json", "flags"]
-FORMATS: tuple[Format, ...] = ("yaml", "json", "flags")
 
 
 def seed_of(spec: Spec, trial: FrozenTrial) -> int:
@@ -43,9 +42,7 @@ def searched_of(spec: Spec) -> dict[str, tuple[float, float] | None]:
         if name not in of_searched:
             continue
         values = parameter.choices if isinstance(parameter, Choice) else []
-        numbers = [
-            value for value in values if isinstance(value, int | float) and not isinstance(value, bool)
-        ]
+        numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
         if isinstance(parameter, Range):
             ranges[name] = (parameter.min, parameter.max)
         else:
@@ -67,13 +64,12 @@ def document(
     """
     parameters = spec.space.passed(config_of(spec, trial))
     words = spec.objective_words
-    named = (
-        words
-        if isinstance(words, str)
-        else {"command": without_absent(words, absent(spec.passed, parameters))}
-    )
+    objective: Any = words
+    if not isinstance(words, str):
+        objective = {"command": without_absent(words, absent(spec.passed, parameters))}
+    shared = {"processes_per_trial": spec.execution.processes_per_trial, **spec.execution.sharing}
     return {
-        "objective": named,
+        "objective": objective,
         "metric": spec.metric,
         "parameters": parameters,
         "seed": seed_of(spec, trial),
@@ -84,7 +80,7 @@ def document(
             "space": provenance.get("space"),
             "threads": provenance.get("threads"),
             **({"goal": spec.goal} if spec.goal == "maximize" else {}),
-            **_ranks(spec),
+            **(shared if spec.execution.processes_per_trial > 1 else {}),
             **({"folder": str(folder)} if folder is not None and copies(words) else {}),
             "git_commit": provenance.get("git_commit"),
             "versions": provenance.get("versions"),
@@ -104,14 +100,6 @@ def _searched(spec: Spec, best: FrozenTrial) -> dict[str, Any]:
         if name in config
     }
     return {"best": best.number, "searched": ranges}
-
-
-def _ranks(spec: Spec) -> dict[str, Any]:
-    """How several processes share a trial; empty for one process."""
-    execution = spec.execution
-    if execution.processes_per_trial == 1:
-        return {}
-    return {"processes_per_trial": execution.processes_per_trial, **execution.sharing}
 
 
 def render(content: dict[str, Any], form: Format) -> str:
@@ -157,8 +145,7 @@ def _flags(content: dict[str, Any]) -> list[str]:
     elif (arguments := passed_options(objective["command"], parameters, content["seed"])) is not None:
         return arguments
     as_run = isinstance(objective, dict)  # its script parsed exactly these texts
-    return [f"--{name}={_flag(value, as_run)}" for name, value in parameters.items()]
-
-
-def _flag(value: Any, as_run: bool) -> str:
-    return value if as_run and isinstance(value, str) else written(value)
+    return [
+        f"--{name}={value if as_run and isinstance(value, str) else written(value)}"
+        for name, value in parameters.items()
+    ]

@@ -8,8 +8,6 @@ import traceback
 from ...objectives.base import NothingReported, ObjectiveError, ScriptError
 
 TRACEBACK_LINES = 30
-
-
 MAX_CHARS = 500  # of a message, and of each line of a traceback
 
 

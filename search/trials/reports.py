@@ -21,22 +21,15 @@ class Report:
     metrics: dict[str, float]
 
 
-def repaired_reports(path: Path) -> list[Report]:
-    """The reports in a trial's file, truncated after the last whole one: a kill may cut a line short."""
-    return _read(path, cut=True)
+def read_reports(path: Path, *, repair: bool = False) -> list[Report]:
+    """The reports in a trial's file, up to the last whole one: a kill may cut a line short.
 
-
-def read_reports(path: Path) -> list[Report]:
-    """The same reports, without a change to the file: a worker may be writing it."""
-    return _read(path, cut=False)
-
-
-def _read(path: Path, *, cut: bool) -> list[Report]:
-    """The whole reports at the beginning of a file; `cut` truncates it after them."""
+    `repair` truncates the file there. Without it the file stays as it is: a worker may be writing it.
+    """
     reports: list[Report] = []
     whole = 0
     try:
-        descriptor = opened(path, os.O_RDWR if cut else os.O_RDONLY)
+        descriptor = opened(path, os.O_RDWR if repair else os.O_RDONLY)
     except FileNotFoundError:
         return []
     with open(descriptor, "rb") as stream:
@@ -47,7 +40,7 @@ def _read(path: Path, *, cut: bool) -> list[Report]:
                 break
             reports.append(report)
             whole += len(line)
-        if cut and len(content) > whole:
+        if repair and len(content) > whole:
             os.truncate(descriptor, whole)
     return reports
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.trial_attrs import CONFIRMS_SEED, confirms
+from ...storage.trial_attrs import CONFIRMS_SEED, confirms, untrainable
 from .configuration import has_config
 
 
@@ -23,12 +23,13 @@ def best_of(spec: Spec, trials: Iterable[FrozenTrial], count: int) -> list[Froze
 
     A trial that another program wrote, and that lacks parameters of the space, is left out.
     """
-    sign = 1 if spec.goal == "minimize" else -1
     complete = {
         t.number: t for t in search_trials(trials) if t.state == TrialState.COMPLETE and t.value is not None
     }
     while True:
-        best = heapq.nsmallest(count, complete.values(), key=lambda t: (sign * (t.value or 0.0), t.number))
+        best = heapq.nsmallest(
+            count, complete.values(), key=lambda t: (spec.sign * (t.value or 0.0), t.number)
+        )
         foreign = [trial.number for trial in best if not has_config(spec, trial)]
         if not foreign:
             return best
@@ -42,21 +43,18 @@ def at_target(spec: Spec, trials: Iterable[FrozenTrial]) -> FrozenTrial | None:
     best = None if target is None else next(iter(best_of(spec, trials, 1)), None)
     if target is None or best is None or best.value is None:
         return None
-    reached = best.value <= target if spec.goal == "minimize" else best.value >= target
-    return best if reached else None
+    return best if spec.sign * best.value <= spec.sign * target else None
 
 
 def cut_short(trial: FrozenTrial) -> bool:
     """Whether a confirmation run was stopped for lack of time. It shows nothing, and may be repeated."""
-    return trial.state == TrialState.PRUNED and not any(trial.constraints.values())
+    return trial.state == TrialState.PRUNED and not untrainable(trial)
 
 
 def failed_confirmations(trials: Sequence[FrozenTrial]) -> dict[int, FrozenTrial]:
     """The trials that could not be trained with every seed, each with a confirmation run that shows why."""
     return {
-        number: trial
-        for trial in trials
-        if (number := confirms(trial)) is not None and any(trial.constraints.values())
+        number: trial for trial in trials if (number := confirms(trial)) is not None and untrainable(trial)
     }
 
 
@@ -71,7 +69,7 @@ def confirming_values(trials: Sequence[FrozenTrial]) -> dict[int, list[float]]:
         row, seed = rows.setdefault(number, {}), trial.user_attrs[CONFIRMS_SEED]
         if trial.state == TrialState.COMPLETE and trial.value is not None:
             row[seed] = trial.value
-        elif any(trial.constraints.values()):
+        elif untrainable(trial):
             row[seed] = math.inf  # it cannot be trained with every seed
         elif trial.state.is_finished() and not cut_short(trial):
             failed.add(number)

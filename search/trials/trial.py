@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...objectives.base import TrialStopped, as_step, metric_name
 from ...storage.files import CHECKPOINT, METRICS, has_checkpoint, make_folder, opened
-from .reports import Report, repaired_reports
+from .reports import Report, read_reports
 from .snapshot import CheckpointSnapshot
 
 # Attributes of Optuna's trials other than `suggest_...`.
 OPTUNA_ONLY = {"should_prune", "set_user_attr", "user_attrs", "set_system_attr", "study", "distributions"}
-
-
 READ_ONLY = {"number", "params", "seed", "checkpoint", "resume_from"}
 
 
@@ -44,7 +42,9 @@ class FolderTrial(ABC):
         self.trained = 0
         self._remarked: set[str] = set()  # kinds
         self._metrics_file = folder / METRICS
-        self._recorded = max((report.step for report in repaired_reports(self._metrics_file)), default=-1)
+        self._recorded = max(
+            (report.step for report in read_reports(self._metrics_file, repair=True)), default=-1
+        )
         self._last_step: int | None = None
         self._lock = threading.Lock()  # an objective may report from a thread of its own
 
@@ -110,7 +110,7 @@ class FolderTrial(ABC):
         """
         if self.resume_from is None:
             return
-        for report in repaired_reports(self._metrics_file):
+        for report in read_reports(self._metrics_file, repair=True):
             if report.step > reported and self._ends(report):
                 self.stopped = True
                 raise TrialStopped

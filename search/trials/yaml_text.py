@@ -29,11 +29,8 @@ def text_of(value: Any) -> str:
     if isinstance(value, float):
         return real(value)
     if isinstance(value, str):
-        return (
-            value
-            if PLAIN_TEXT.fullmatch(value) and not could_be_more(value)
-            else f'"{"".join(map(_escaped, value))}"'
-        )
+        plain = PLAIN_TEXT.fullmatch(value) and not could_be_more(value)
+        return value if plain else f'"{"".join(map(_escaped, value))}"'
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{text_of(key)}: {text_of(each)}" for key, each in value.items()) + "}"
     if isinstance(value, (list, tuple)):

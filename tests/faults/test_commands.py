@@ -91,7 +91,7 @@ def test_a_search_obeys_another_terminal(bench: Any, command: Any, tell: Any) ->
 
     code, said = tell("pause", "study")
     again = to_type("resume", "study", "--storage", bench.url)
-    assert code == 0 and f"to go on: {again}\n" in said
+    assert code == 0 and f"to resume it: {again}\n" in said
     search.wait_for(lambda: bench.states() == ["FAIL", "WAITING", "WAITING"])
     search.wait_for(lambda: not living(bench, 1) and not living(bench, 2))  # the machine is free
     assert process.poll() is None

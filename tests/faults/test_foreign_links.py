@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from hpsearch.search.backends.worker.server import printing_to
 from hpsearch.search.cli.app import app
-from hpsearch.search.trials.reports import read_reports, repaired_reports
+from hpsearch.search.trials.reports import read_reports
 from hpsearch.search.trials.trial import LocalTrial
 from hpsearch.storage.connection import DriverConnection
 from hpsearch.storage.files import (
@@ -82,9 +82,9 @@ def test_what_a_trial_prints_and_reports_goes_into_its_own_files(
         LocalTrial(
             params={}, seed=0, folder=tmp_path / "0", sealed=False, on_report=lambda _: None, say=print
         )
-    for read in (read_reports, repaired_reports):
+    for repair in (False, True):
         with pytest.raises(OSError, match="it is a"):
-            read(tmp_path / "0" / METRICS)
+            read_reports(tmp_path / "0" / METRICS, repair=repair)
     shorten(tmp_path / "0" / OUTPUT)
     assert is_untouched(others)
 

@@ -17,7 +17,7 @@ import pytest
 
 from hpsearch.search.backends.worker import process
 from hpsearch.search.errors import SearchError
-from hpsearch.search.trials.reports import repaired_reports
+from hpsearch.search.trials.reports import read_reports
 from hpsearch.storage import files
 
 from ..support.bench import HPSEARCH
@@ -337,6 +337,6 @@ def test_a_damaged_record_of_reports_is_cut_where_the_damage_begins(tmp_path: Pa
     path = tmp_path / "metrics.jsonl"
     good = b'{"step": 1, "value": 0.5, "loss": 1.0}\n{"step": 2, "value": NaN}\n'
     path.write_bytes(good + damage + b'{"step": 9, "value": 0.1}\n')
-    found = repaired_reports(path)
+    found = read_reports(path, repair=True)
     assert [(r.step, r.metrics) for r in found] == [(1, {"loss": 1.0}), (2, {})]
     assert path.read_bytes() == good

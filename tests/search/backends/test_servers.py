@@ -109,7 +109,7 @@ def test_a_search_in_a_server_is_listed_in_its_folder_and_stopped_from_another(
     assert f"another search (process {process.pid}) is running the study" in said
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     said = call(elsewhere, environment, [["stop", "study"]])
-    assert "asked the search to stop; running trials are put back at their next report" in said
+    assert "asked the search to stop; running trials are requeued at their next report" in said
     output, _ = process.communicate(timeout=60)
     assert "stopped: asked by hpsearch stop" in output
     states = bench.states()

@@ -125,7 +125,9 @@ def test_a_finished_search_counts_the_trials_that_wait_for_more_budget(
     driver.finish()
     driver.close()
     result = study.result()
-    assert _finished(result).endswith("1 trial waits to go on. To extend it: hpsearch run a.yaml --time 40s")
+    assert _finished(result).endswith(
+        "1 trial waits to be resumed. To extend it: hpsearch run a.yaml --time 40s"
+    )
 
 
 def test_a_budget_below_what_has_run_is_extended_beyond_that(study: DrivenStudy, make_spec: Any) -> None:

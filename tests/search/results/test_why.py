@@ -68,12 +68,12 @@ def test_a_trial_that_waits_tells_what_would_let_it_go_on(search: Callable[..., 
     assert first.by_now == ["at 1 step ranked 2 of 3, loss 5"]
     assert first.waits[:3] == [
         "at 1 step, number 1 of 2 that wait there",
-        "1 of the 3 that got there have gone on, one in 3 may",
-        "it goes on when 3 more have got there, if none of them is better",
+        "1 of the 3 that got there were promoted, one in 3 may be",
+        "it is promoted when 3 more have got there, if none of them is better",
     ]
     assert "when 6 more have" in second.waits[2]
     assert third.events == ["promoted at 1 step, ranked 1 of 3", "paused at 3 steps, ranked 1 of 1"]
-    assert third.waits[2] == "it goes on when 2 more have got there, if none of them is better"
+    assert third.waits[2] == "it is promoted when 2 more have got there, if none of them is better"
     assert third.waits[-1].startswith("no search runs now")
 
 
@@ -93,8 +93,8 @@ def test_what_cannot_come_any_more_is_not_told_to_be_waited_for(search: Callable
     for value in (5.0, 6.0, 4.0):
         hand.to(1, value)
     assert hand.story(0).waits[2] == (
-        "it goes on when 3 more have got there, if none of them is better; "
-        "at most 2 will, so it goes on only as the best that waits in the end"
+        "it is promoted when 3 more have got there, if none of them is better; "
+        "at most 2 will, so it is promoted only as the best that waits in the end"
     )
 
 
@@ -125,7 +125,7 @@ def test_the_sampler_that_suggested_it_is_named(search: Callable[..., Hand]) -> 
     assert hand.story(0).suggested == ("drawn at random: tpe begins its model with 3 trials, and 0 had ended")
     assert hand.story(2).suggested.endswith("and 2 had ended")
     assert hand.story(3).suggested == "proposed by the model of tpe, from 3 trials that had ended"
-    assert hand.story(4).suggested == "put up by somebody, with its parameters"
+    assert hand.story(4).suggested == "enqueued with its parameters"
     assert hand.story(2).end == "ran to its end: loss 1, ranked 1 of 5 complete"
 
 
@@ -148,7 +148,7 @@ def test_attempts_and_failures(search: Callable[..., Hand]) -> None:
     hand.driver.fail(number, Failure("lost", "the worker was killed (SIGKILL)"))
     waiting = hand.story(number)
     assert waiting.state == "waiting" and waiting.end is None
-    assert waiting.waits[0] == "for a worker that is free: put back at 1 step"
+    assert waiting.waits[0] == "for a worker that is free: requeued at 1 step"
     hand.ask()
     hand.driver.fail(number, Failure("error", "ValueError: no"))
     failed = hand.story(number)

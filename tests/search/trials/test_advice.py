@@ -16,7 +16,7 @@ from hpsearch.search.cli.app import app
 from hpsearch.search.results.report import study_report, trial_report
 from hpsearch.search.trials.document import load_document
 from hpsearch.search.trials.export import document, render
-from hpsearch.search.trials.reports import read_reports, repaired_reports
+from hpsearch.search.trials.reports import read_reports
 from hpsearch.spaces import loads
 from hpsearch.storage.files import METRICS
 
@@ -138,7 +138,7 @@ def test_reading_reports_leaves_the_file_of_a_worker_alone(searched: StudyResult
     assert [report.step for report in read_reports(path)] == [100, 200, 300]
     assert math.isnan(read_reports(path)[-1].value)
     assert path.read_bytes() != written
-    assert [report.step for report in repaired_reports(path)] == [100, 200, 300]
+    assert [report.step for report in read_reports(path, repair=True)] == [100, 200, 300]
     assert path.read_bytes() == written
 
 
