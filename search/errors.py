@@ -36,6 +36,6 @@ class UsageError(SearchError):
 
 def why(error: OSError) -> str:
     """What the system said no to and why, in words; what helps, where that is known."""
-    told = error.strerror or str(error)
-    told = told if error.filename is None else f"{error.filename}: {told}"
-    return f"{told}; {_HELP[error.errno]}" if error.errno in _HELP else told
+    message = error.strerror or str(error)
+    message = message if error.filename is None else f"{error.filename}: {message}"
+    return f"{message}; {_HELP[error.errno]}" if error.errno in _HELP else message

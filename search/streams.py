@@ -45,16 +45,12 @@ def harmless(text: str) -> str:
 def _in_other_letters(error: UnicodeError) -> tuple[str | bytes, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    lacking = error.object[error.start : error.end]
-    told = (
-        _OURS.get(letter) or ("+" if "\u2500" <= letter <= "\u257f" else _escaped(letter))
-        for letter in lacking
+    letters = (
+        _OURS.get(letter)
+        or ("+" if "\u2500" <= letter <= "\u257f" else letter.encode("ascii", "backslashreplace").decode())
+        for letter in error.object[error.start : error.end]
     )
-    return "".join(told), error.end
-
-
-def _escaped(letter: str) -> str:
-    return letter.encode("ascii", "backslashreplace").decode()
+    return "".join(letters), error.end
 
 
 codecs.register_error(LACKING, _in_other_letters)
@@ -87,8 +83,8 @@ def make_readable(environ: MutableMapping[str, str]) -> None:
     """
     for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):  # the last one is Typer's
         if name in environ:
-            told = environ.pop(name)
-            if (size := int(told) if told.isdecimal() and len(told) <= LONGEST_SIZE else 0) > 0:
+            given = environ.pop(name)
+            if (size := int(given) if given.isdecimal() and len(given) <= LONGEST_SIZE else 0) > 0:
                 least = 1 if name == "LINES" else NARROWEST
                 environ[name] = str(min(max(size, least), WIDEST))
     if "COLUMNS" not in environ and 0 < _columns() < NARROWEST:
@@ -109,6 +105,12 @@ def let_rest_go(stream: Any) -> None:
         if stream is not None and not stream.closed:
             stream.flush()
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        silence(stream.fileno())
+
+
+def silence(*descriptors: int) -> None:
+    """Let what is written to these go nowhere: their reader, or terminal, is gone, and a write fails."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in descriptors:
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)

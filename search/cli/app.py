@@ -20,7 +20,7 @@ from ...storage.passwords import without_passwords
 from ..errors import SearchError, UsageError, why
 from ..streams import harmless, let_rest_go, make_readable, never_refusing, open_closed
 from . import control, doctor, generate, lr_find, objectives, plan, spaces, studies, train, transfer
-from .hints import told
+from .hints import with_options
 from .run import run
 
 _FAILURES = (SearchError, StorageError, OSError)  # the last is the system's: a full disk, no descriptor left
@@ -61,7 +61,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
         print(f"hpsearch {metadata.version('hpsearch')}")
         raise typer.Exit
@@ -71,7 +71,7 @@ def _tell_version(asked: bool) -> None:
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Print the version.")
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
     if debug:
@@ -122,7 +122,7 @@ def main() -> None:
         try:
             app()
         finally:
-            with suppress(BrokenPipeError):  # who does not read on wants no more
+            with suppress(BrokenPipeError):  # who stops reading wants no more
                 if not sys.stdout.closed:
                     sys.stdout.flush()
     except KeyboardInterrupt:  # before typer listens: it builds the commands first
@@ -131,7 +131,7 @@ def main() -> None:
         code = exit_code(error)
         if code is None or os.environ.get("HPSEARCH_DEBUG"):
             raise
-        print(harmless(without_passwords(_told(error), sys.argv[1:])), file=sys.stderr)
+        print(harmless(without_passwords(_message(error), sys.argv[1:])), file=sys.stderr)
         sys.exit(code)
     finally:
         for stream in (sys.stdout, sys.stderr):
@@ -161,13 +161,13 @@ def exit_code(error: Exception) -> int | None:
     return 2 if isinstance(error, (SpaceError, ObjectiveError)) else None
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     """An error that has a message, as it is shown."""
     if isinstance(error, OSError):
         return f"hpsearch: {why(error)}"
     if isinstance(error, _FAILURES):  # before others are loaded: there may be no descriptor left
-        return f"hpsearch: {told(error)}"
+        return f"hpsearch: {with_options(error)}"
     from ...spaces import SpaceError
 
     # An issue begins with its file and line, for editors to jump to.
-    return str(error) if isinstance(error, SpaceError) else f"hpsearch: {told(error)}"
+    return str(error) if isinstance(error, SpaceError) else f"hpsearch: {with_options(error)}"

@@ -171,6 +171,8 @@ def _progress(console: PlainConsole, counted: str) -> Iterator[Callable[[str, in
 
 def conclude(console: PlainConsole, outcome: KillTestResult, again: str) -> None:
     """The kills, the verdict, and how to have them again."""
+    from rich.text import Text
+
     from .console import frameless
 
     if outcome.kills:
@@ -189,7 +191,7 @@ def conclude(console: PlainConsole, outcome: KillTestResult, again: str) -> None
             console.say(f"left behind after kill {number}: {each}", "red")
     for each in outcome.left:
         console.say(f"left behind at the end: {each}", "red")
-    console.say(_verdict(outcome))
+    console.say(Text.assemble(*_verdict(outcome)))
     if outcome.not_compared:
         names = ", ".join(outcome.not_compared)
         console.say(f"not compared, for no two runs have the same: {names}")
@@ -200,23 +202,21 @@ def conclude(console: PlainConsole, outcome: KillTestResult, again: str) -> None
         console.say(f"to repeat: {again}")
 
 
-def _verdict(outcome: KillTestResult) -> Any:
-    from rich.text import Text
-
+def _verdict(outcome: KillTestResult) -> tuple[tuple[str, str], str]:
     same = f"{outcome.trials} trials and {outcome.reports} reports"
     if outcome.verdict == "exact":
         kills = f"{len(outcome.kills)} kill{'s' * (len(outcome.kills) != 1)}"
         best = f", winner trial {outcome.winner['trial']}" if outcome.winner else ""
         said = f": {same}{best}; bit for bit the same with {kills} and without"
-        return Text.assemble(("exact", "bold green" if outcome.passed else "bold yellow"), said)
+        return ("exact", "bold green" if outcome.passed else "bold yellow"), said
     if outcome.verdict == "not exact":
-        return Text.assemble(("not exact", "bold red"), f": {outcome.difference}")
-    why = "two undisturbed searches differ, so kills cannot be judged. The objective does not follow from its"
-    return Text.assemble(
-        ("not deterministic", "bold yellow"),
-        f": {why} parameters and trial.seed alone, or runs on a device that does not repeat its bits.\n"
-        f"first difference: {outcome.difference}",
+        return ("not exact", "bold red"), f": {outcome.difference}"
+    said = (
+        ": two undisturbed searches differ, so kills cannot be judged. The objective does not follow from "
+        "its parameters and trial.seed alone, or runs on a device that does not repeat its bits.\n"
+        f"first difference: {outcome.difference}"
     )
+    return ("not deterministic", "bold yellow"), said
 
 
 def conclude_packs(console: PlainConsole, outcome: PackTestResult, again: str) -> None:

@@ -23,7 +23,7 @@ OPTIONS = {
 }
 
 
-def told(error: Exception) -> str:
+def with_options(error: Exception) -> str:
     """An error's message, with the options that help in parentheses."""
     options = OPTIONS.get(getattr(error, "code", ""))
     return str(error) if options is None else f"{error} ({options})"

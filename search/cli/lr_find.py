@@ -47,15 +47,15 @@ def lr_find(
     if html is not None:
         outputs.check_output(html, force=True)  # a page that is drawn again
     with _progress(steps) as on_point:
-        found = test(space=space, low=low, high=high, steps=steps, write=write, on_progress=on_point)
-    if html is not None and found.test.points:
-        outputs.write_output(html, page(found))
+        result = test(space=space, low=low, high=high, steps=steps, write=write, on_progress=on_point)
+    if html is not None and result.test.points:
+        outputs.write_output(html, page(result))
     if as_json:
-        printing.print_json(found.to_json())
+        printing.print_json(result.to_json())
     else:
-        _show(found, space, html, write)
-    if found.range is None:
-        raise SearchError(_no_fall(found, low, high))
+        _show(result, space, html, write)
+    if result.range is None:
+        raise SearchError(_no_fall(result, low, high))
 
 
 @contextmanager
@@ -77,20 +77,20 @@ def _progress(steps: int) -> Iterator[Callable[[Point], None]]:
         yield on_point
 
 
-def _show(found: LrRangeResult, space: str, html: Path | None, write: bool) -> None:
+def _show(result: LrRangeResult, space: str, html: Path | None, write: bool) -> None:
     from rich.text import Text
 
     from ...spaces import log_range
     from .console import PlainConsole
 
     console = PlainConsole()
-    fixed = "  ".join(f"{name} {printing.brief(value)}" for name, value in found.parameters.items())
-    console.print(Text.assemble((found.space, "bold"), ": training loss by learning rate, at"))
+    fixed = "  ".join(f"{name} {printing.brief(value)}" for name, value in result.parameters.items())
+    console.print(Text.assemble((result.space, "bold"), ": training loss by learning rate, at"))
     console.print(Text(fixed, style="dim"))
-    if len(found.test.points) > 1:
-        _curve(console, found)
-    proposal = found.test.proposal
-    if found.range is None or proposal is None:
+    if len(result.test.points) > 1:
+        _curve(console, result)
+    proposal = result.test.proposal
+    if result.range is None or proposal is None:
         return
     for name, rate, why in (
         ("steepest", proposal.steepest, "where the loss falls fastest"),
@@ -98,13 +98,13 @@ def _show(found: LrRangeResult, space: str, html: Path | None, write: bool) -> N
         ("minimum / 10", proposal.minimum_tenth, "a tenth of the rate at the lowest loss"),
     ):
         console.say(Text.assemble(f"{name:<14}{rate:<9.1e}", (why, "dim")))
-    low, high = found.range
+    low, high = result.range
     console.say(Text.assemble(("range         ", "bold green"), f"{low:g} to {high:g}"))
-    if found.widened_for:
-        trials = " and the ".join(found.widened_for)
+    if result.widened_for:
+        trials = " and the ".join(result.widened_for)
         printing.say(f"wider than the test says, to hold the learning rate of the {trials}")
-    last = found.test.points[-1]
-    if not found.test.diverged and proposal.high == last.learning_rate:
+    last = result.test.points[-1]
+    if not result.test.diverged and proposal.high == last.learning_rate:
         printing.say(f"the loss still falls at {last.learning_rate:g}: a higher --max may find more")
     if html is not None:
         printing.tell(f"wrote {html}")
@@ -112,31 +112,31 @@ def _show(found: LrRangeResult, space: str, html: Path | None, write: bool) -> N
     printing.tell(f"wrote {line} into {space}" if write else f"for the space file: {line}")
 
 
-def _curve(console: PlainConsole, found: LrRangeResult) -> None:
+def _curve(console: PlainConsole, result: LrRangeResult) -> None:
     from ..preflight.lr_range import top_of
     from .chart import log_chart
 
-    points, top = found.test.points, top_of(found)
+    points, top = result.test.points, top_of(result)
     lines = log_chart(
         [point.learning_rate for point in points],
         [point.smoothed for point in points],
         top=top,
         width=min(console.width, WIDEST),
         height=HEIGHT,
-        marked=found.range,
+        marked=result.range,
         label="range",
     )
     console.say("\n".join(["", *lines, ""]))
     if (highest := max(point.smoothed for point in points)) > top:
         said = f"it rises on to {highest:.3g}"
-        said += f", and the test ended at {points[-1].learning_rate:.1e}" if found.test.diverged else ""
+        said += f", and the test ended at {points[-1].learning_rate:.1e}" if result.test.diverged else ""
         console.print(said + "\n", style="dim")
 
 
-def _no_fall(found: LrRangeResult, low: float, high: float) -> str:
-    if len(found.test.points) < 3:
-        return f"the loss was no finite number after {len(found.test.points)} steps; try a lower --min"
+def _no_fall(result: LrRangeResult, low: float, high: float) -> str:
+    if len(result.test.points) < 3:
+        return f"the loss was no finite number after {len(result.test.points)} steps; try a lower --min"
     return (
-        f"the loss did not fall between {low:g} and {found.test.points[-1].learning_rate:.1e}, "
+        f"the loss did not fall between {low:g} and {result.test.points[-1].learning_rate:.1e}, "
         "so there is no range to propose; try more --steps, or another --min and --max"
     )

@@ -27,13 +27,13 @@ def objectives(
     """
     from ..operations import spaces
 
-    found = spaces.objectives(name=name)
+    described = spaces.objectives(name=name)
     if as_json:
-        printing.print_json(found.to_json())
+        printing.print_json(described.to_json())
     elif name is not None:
-        _show_one(found.objectives[0])
+        _show_one(described.objectives[0])
     else:
-        _show_all(found.objectives)
+        _show_all(described.objectives)
 
 
 def init(
@@ -72,14 +72,14 @@ def init(
         printing.tell(f"  {commands.command(words, str(path))}")
 
 
-def _show_all(found: Sequence[ObjectiveDescription]) -> None:
+def _show_all(objectives: Sequence[ObjectiveDescription]) -> None:
     from rich.text import Text
 
     from .console import PlainConsole
     from .views import grid
 
     rows = []
-    for each in found:
+    for each in objectives:
         line = Text(each.summary)
         if each.missing:
             line.append(f"\n{each.missing}", "yellow")
@@ -89,20 +89,20 @@ def _show_all(found: Sequence[ObjectiveDescription]) -> None:
     console.say("your own: module:function, path/to/file.py:function or {command: [...]}", "dim")
 
 
-def _show_one(found: ObjectiveDescription) -> None:
+def _show_one(objective: ObjectiveDescription) -> None:
     from rich.text import Text
 
     from .console import PlainConsole, frameless
 
     console = PlainConsole()
-    console.say(Text.assemble((found.name, "bold"), f": {found.summary}"))
-    if found.missing:
-        console.say(found.missing, "yellow")
+    console.say(Text.assemble((objective.name, "bold"), f": {objective.summary}"))
+    if objective.missing:
+        console.say(objective.missing, "yellow")
     table = frameless()
     table.add_column("parameter", no_wrap=True)
     table.add_column("default")
     table.add_column("allowed")
     table.add_column("", style="dim", ratio=1)
-    for each in found.parameters:
+    for each in objective.parameters:
         table.add_row(each.name, printing.text(each.default), each.allowed, each.help)
     console.print(table)

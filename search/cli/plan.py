@@ -70,7 +70,7 @@ def plan(
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)
     with _progress(seconds) as on_probe:
-        found = predict(
+        predicted = predict(
             space=spec,
             seconds=seconds,
             startup=lambda: clock.monotonic() - options.process_began(),
@@ -78,9 +78,9 @@ def plan(
             say=printing.say,
         )
     if as_json:
-        printing.print_json(found.to_json())
+        printing.print_json(predicted.to_json())
     else:
-        show(plan_screen(found))
+        show(plan_screen(predicted))
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def _progress(seconds: float) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(task, description=f"{doing}: {done} configurations so far")
 
 
-def plan_screen(found: SearchForecast) -> Group:
+def plan_screen(predicted: SearchForecast) -> Group:
     """What a search will do: costs, rungs, the end, and what of it is not sensible."""
     from rich.console import Group, RenderableType
     from rich.padding import Padding
@@ -107,11 +107,11 @@ def plan_screen(found: SearchForecast) -> Group:
     from .spaces import budget_line
     from .views import grid
 
-    spec, measured, ahead = found.spec, found.measured, found.forecast
+    spec, measured, ahead = predicted.spec, predicted.measured, predicted.forecast
     head = Text.assemble((spec.name, "bold"), f"  {budget_line(spec)}")
     tried = f"{len(measured.known)} configurations trained for a moment, in {duration(measured.seconds)}"
-    parts: list[RenderableType] = [head, Text(tried, style="dim"), "", grid(_costs(found))]
-    parts += ["", _rungs(found), Text(f"if {found.assumed}", style="dim"), ""]
+    parts: list[RenderableType] = [head, Text(tried, style="dim"), "", grid(_costs(predicted))]
+    parts += ["", _rungs(predicted), Text(f"if {predicted.assumed}", style="dim"), ""]
     search = f"{duration(ahead.search)}, {counted(ahead.trials, 'trials')}"
     search += "" if ahead.by == "trials" else f", ended by the budget of {ahead.by}"
     rows: list[tuple[str, Any]] = [("search", search)]
@@ -128,7 +128,7 @@ def plan_screen(found: SearchForecast) -> Group:
     if latest > 1.1 * earliest:
         end.append(f"; by luck {duration(earliest)} to {duration(latest)}")
     parts.append(grid([*rows, ("confirmation", confirmation), ("the end", end)]))
-    lines = [Text(f"- {remark}", style="yellow") for remark in found.remarks]
+    lines = [Text(f"- {remark}", style="yellow") for remark in predicted.remarks]
     parts.append("")
     if lines:
         parts += [Text("the budget", style="dim"), Padding(Group(*lines), (0, 0, 0, 2))]
@@ -137,16 +137,16 @@ def plan_screen(found: SearchForecast) -> Group:
     return Group(*parts)
 
 
-def _costs(found: SearchForecast) -> list[tuple[str, str | Text]]:
+def _costs(predicted: SearchForecast) -> list[tuple[str, str | Text]]:
     from ..formatting import duration, gibibytes
 
-    measured = found.measured
+    measured = predicted.measured
     wholes, mine = measured.all_training_seconds, measured.share
     training = duration(statistics.fmean(wholes))
     if max(wholes) > 1.1 * min(wholes):
         training += f", {duration(min(wholes))} to {duration(max(wholes))}"
     least, most = min(measured.lengths), max(measured.lengths)
-    steps = counted(most, found.spec.resource)
+    steps = counted(most, predicted.spec.resource)
     steps = steps if least == most else f"{least:,} to {steps}"
     units = f" for {steps}" if most else ""
     threads = counted(mine.threads, "threads")
@@ -159,9 +159,9 @@ def _costs(found: SearchForecast) -> list[tuple[str, str | Text]]:
     if measured.memory is not None:
         whose = "a trial" if measured.pack == 1 else f"a worker with its {measured.pack} trials"
         rows.append(("memory", f"{gibibytes(measured.memory)} for {whose}, at its peak in this measurement"))
-    if found.expected is not None:
-        told = _expected(found.expected)
-        if found.memory is not None and found.memory > found.expected.largest:
+    if predicted.expected is not None:
+        told = _expected(predicted.expected)
+        if predicted.memory is not None and predicted.memory > predicted.expected.largest:
             told += "; a worker holds more that has trained several"
         rows.append(("", told))
     return rows
@@ -180,19 +180,19 @@ def _expected(memory: MemoryForecast) -> str:
     return told
 
 
-def _rungs(found: SearchForecast) -> Table:
+def _rungs(predicted: SearchForecast) -> Table:
     from ..formatting import duration
     from .console import frameless
 
     table = frameless()
-    for title in (found.spec.resource, "trials", "first after", "all after"):
+    for title in (predicted.spec.resource, "trials", "first after", "all after"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("")
-    table.add_row("0", str(found.forecast.trials), "", "", "begin")
-    measured = found.measured
+    table.add_row("0", str(predicted.forecast.trials), "", "", "begin")
+    measured = predicted.measured
     has_steps = any(measured.lengths)  # else it reports nothing
-    for each in found.forecast.reached:
+    for each in predicted.forecast.reached:
         times = ["" if at is None else duration(at) for at in (each.first, each.last)]
-        last = "the end of a training" if each is found.forecast.reached[-1] else ""
+        last = "the end of a training" if each is predicted.forecast.reached[-1] else ""
         table.add_row(f"{each.step:,}" if has_steps else "", str(each.trials), *times, last)
     return table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from rich.text import Text
 from ...storage.trial_attrs import audited_at, confirms, state_of
 from ..engine.watcher import SearchView
 from ..formatting import counted
+from ..streams import silence
 from .console import PlainConsole
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -45,9 +45,7 @@ class SteadyConsole(PlainConsole):
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # or Python fails to flush what is left, as it ends
-        os.close(nowhere)
+        silence(sys.stdout.fileno())  # or Python fails to flush what is left, as it ends
         with suppress(OSError):  # it may have gone the same way
             print("hpsearch: nobody reads the output any more; the search continues", file=sys.stderr)
 

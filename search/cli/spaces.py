@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ...spaces import Spec
     from ..operations.spaces import ValidSpace
-    from ..scheduling.plan import Plan
     from .console import PlainConsole
 
 
@@ -40,7 +39,7 @@ def validate(
     from ..operations import spaces
 
     try:
-        found = spaces.validate(space=file, imports=imports)
+        valid = spaces.validate(space=file, imports=imports)
     except SpaceError as error:
         printing.say(str(error))
         if as_json:
@@ -48,11 +47,13 @@ def validate(
             printing.print_json({"valid": False, "errors": issues})
         raise typer.Exit(2) from None
     if as_json:
-        printing.print_json(found.to_json())
+        printing.print_json(valid.to_json())
     else:
-        show(found)
+        show(valid)
         if imports:
-            printing.tell(f"\n{_imported(found.spec)}")
+            command = not isinstance(valid.spec.objective, str)
+            nothing = "the objective is a command: there is nothing to import"
+            printing.tell(f"\n{nothing}" if command else f'\nthe objective "{valid.spec.objective}" loads')
 
 
 def schema(
@@ -78,14 +79,14 @@ def schema(
     printing.tell(f"# yaml-language-server: $schema={output}")
 
 
-def show(found: ValidSpace) -> None:
+def show(valid: ValidSpace) -> None:
     """Print a space as understood."""
     from rich.text import Text
 
     from ..operations.spaces import SAMPLES
     from .console import PlainConsole
 
-    console, spec = PlainConsole(), found.spec
+    console, spec = PlainConsole(), valid.spec
     objective = spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command)
     head = Text.assemble((spec.name, "bold"), f": {spec.goal} {spec.metric} of {objective}")
     if spec.preset:
@@ -99,16 +100,16 @@ def show(found: ValidSpace) -> None:
         _lines(console, [f"leave {spec.space.feasible_share():.0%} of all configurations"])
     baseline = spec.space.baseline()
     _title(console, f"{'' if baseline is None else 'the baseline and '}{SAMPLES} random configurations")
-    console.print(_configurations(spec, baseline, found.samples, console.width))
+    console.print(_configurations(spec, baseline, valid.samples, console.width))
     if baseline is None:
         _lines(console, ["no baseline: the winner will have nothing to be compared with"])
     _title(console, "early stopping")
     _lines(console, stopping_lines(spec))
     _title(console, "budget")
     _lines(console, [budget_line(spec)])
-    if found.warnings:
+    if valid.warnings:
         _title(console, "warnings")
-        for issue in found.warnings:
+        for issue in valid.warnings:
             console.say(str(issue), "yellow")
 
 
@@ -128,7 +129,13 @@ def stopping_lines(spec: Spec) -> list[str]:
         rungs = f"rungs at {counted(bracket.rungs, spec.resource, ' ')}"
         rungs = rungs if bracket.rungs else "no rungs, every trial runs to its end"
         lines.append(f"bracket {number}: {bracket.share:4.0%} of trials, {rungs}")
-    return lines + _outcome(plan, spec)
+    if plan.complete is not None and plan.saving is not None:
+        few = max(1, round(plan.complete))
+        lines.append(
+            f"so of {plan.trials} trials about {few} run{'s' if few == 1 else ''} to the end, "
+            f"saving about {plan.saving:.0%} of the {spec.resource}; more do as the sampler learns"
+        )
+    return lines
 
 
 def budget_line(spec: Spec) -> str:
@@ -145,22 +152,6 @@ def budget_line(spec: Spec) -> str:
     if budget.target is not None:
         parts.append(f"{spec.metric} of {budget.target:g}")
     return " or ".join(parts) + (", whichever comes first" if len(parts) > 1 else "")
-
-
-def _outcome(plan: Plan, spec: Spec) -> list[str]:
-    if plan.complete is None or plan.saving is None:
-        return []
-    few = max(1, round(plan.complete))
-    return [
-        f"so of {plan.trials} trials about {few} run{'s' if few == 1 else ''} to the end, "
-        f"saving about {plan.saving:.0%} of the {spec.resource}; more do as the sampler learns"
-    ]
-
-
-def _imported(spec: Spec) -> str:
-    if not isinstance(spec.objective, str):
-        return "the objective is a command: there is nothing to import"
-    return f'the objective "{spec.objective}" loads'
 
 
 def _title(console: PlainConsole, text: str) -> None:

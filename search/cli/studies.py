@@ -40,18 +40,18 @@ def list_studies(
     from ..operations import studies
 
     workspace = options.workspace(storage, runs)
-    found = studies.list_studies(workspace=workspace)
+    listed = studies.list_studies(workspace=workspace)
     if as_json:
-        printing.print_json(found.to_json())
+        printing.print_json(listed.to_json())
         return
     from .views import show as print_screen
     from .views import studies_table
 
-    if not found.studies:
+    if not listed.studies:
         printing.say(f"no studies in {hidden(workspace.url)}; a search makes one (hpsearch run SPACE)")
         return
-    print_screen(studies_table(found.studies))
-    for study in found.studies:
+    print_screen(studies_table(listed.studies))
+    for study in listed.studies:
         if study.unreadable is not None:
             printing.say(study.unreadable)
 
@@ -82,21 +82,21 @@ def show(
     from . import views
 
     workspace, where = options.workspace(storage, runs), commands.finding(storage, runs)
-    found: StudyReport | TrialReport | TrialHistory | NarrowRanges
+    report: StudyReport | TrialReport | TrialHistory | NarrowRanges
     if why is not None:
-        found = operations.why(workspace=workspace, study=study, trial=why)
-        draw = partial(views.history_screen, found)
+        report = operations.why(workspace=workspace, study=study, trial=why)
+        draw = partial(views.history_screen, report)
     elif ranges:
-        found = operations.ranges(workspace=workspace, study=study)
-        draw = partial(views.ranges_screen, found, where)
+        report = operations.ranges(workspace=workspace, study=study)
+        draw = partial(views.ranges_screen, report, where)
     elif trial is not None:
-        found = operations.show_trial(workspace=workspace, study=study, trial=trial)
-        draw = partial(views.trial_screen, found, views.MOST_POINTS if _on_terminal() else None)
+        report = operations.show_trial(workspace=workspace, study=study, trial=trial)
+        draw = partial(views.trial_screen, report, views.MOST_POINTS if sys.stdout.isatty() else None)
     else:
-        found = operations.show(workspace=workspace, study=study)
-        draw = partial(views.study_screen, found, where)
+        report = operations.show(workspace=workspace, study=study)
+        draw = partial(views.study_screen, report, where)
     if as_json:
-        printing.print_json(found.to_json())
+        printing.print_json(report.to_json())
     else:
         views.show(draw())
 
@@ -122,7 +122,7 @@ def trials(
         raise UsageError("--json or --csv, not both")
     from ..operations import show as operations
 
-    found = operations.trials(
+    listed = operations.trials(
         workspace=options.workspace(storage, runs),
         study=study,
         state=state,
@@ -130,13 +130,13 @@ def trials(
         limit=limit,
     )
     if as_json:
-        printing.print_json(found.to_json())
+        printing.print_json(listed.to_json())
     elif as_csv:
-        printing.print_document(csv_text(found.rows, found.parameters))
-    elif not found.rows:
+        printing.print_document(csv_text(listed.rows, listed.parameters))
+    elif not listed.rows:
         printing.say(f'the study "{study}" has no trial' + (f" in the state {state}" if state else " yet"))
     else:
-        _print_trials(found)
+        _print_trials(listed)
 
 
 def best(
@@ -276,21 +276,16 @@ def _cell(values: dict[str, Any], name: str) -> str:
     return printing.text(values[name]) if name in values else ""
 
 
-def _print_trials(found: TrialRows) -> None:
+def _print_trials(listed: TrialRows) -> None:
     from . import views
     from .console import PlainConsole
 
-    width = PlainConsole().width if _on_terminal() else views.PIPED_WIDTH
-    table, left_out = views.trials_table(found, width)
+    width = PlainConsole().width if sys.stdout.isatty() else views.PIPED_WIDTH
+    table, left_out = views.trials_table(listed, width)
     views.show(table)
     if left_out:
-        printing.say(
-            f"no room here for {len(left_out)} of {len(found.searched)} parameters; --csv and --json have all"
-        )
-
-
-def _on_terminal() -> bool:
-    return sys.stdout.isatty()
+        lacking = f"{len(left_out)} of {len(listed.searched)} parameters"
+        printing.say(f"no room here for {lacking}; --csv and --json have all")
 
 
 def _can_ask() -> bool:

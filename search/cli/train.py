@@ -83,7 +83,8 @@ def train(
             say=progress.say,
         )
     except KeyboardInterrupt:
-        progress.say(f"interrupted{progress.place()}; continue with: {_again()}")
+        again = (word for word in sys.argv[1:] if word != "--force")  # which would start over
+        progress.say(f"interrupted{progress.at()}; continue with: {commands.command(*again)}")
         raise typer.Exit(130) from None
     if as_json:
         printing.print_json(summary.to_json())
@@ -128,7 +129,7 @@ class Progress:
         self._last = report
         self.say(report_line(report, self.document))
 
-    def place(self) -> str:
+    def at(self) -> str:
         """Where the run stands, to be read after a verb."""
         return "" if self._last is None else f" at {counted(self._last.step, self.document.unit)}"
 
@@ -156,29 +157,19 @@ def _what(document: Document) -> str:
     return f"{words} ({', '.join(about)})" if about else words
 
 
-def _again() -> str:
-    """The command that was typed; without --force, which would begin anew."""
-    return commands.command(*(word for word in sys.argv[1:] if word != "--force"))
-
-
 def _conclude(document: Document, summary: Summary) -> None:
     """The value, whether it is the trial's, and the files."""
     printing.tell(f"{summary.metric} {summary.value:.6g} in {duration(summary.seconds)}")
     if summary.reproduced:
         printing.tell(f"the same value as {document.origin}, bit for bit")
     elif summary.reproduced is False:
-        printing.tell(
-            f"{document.origin} had {summary.expected!r}, this is {summary.value!r}: {_why(summary)}"
-        )
+        why = "the file was edited, the objective changed or draws unseeded numbers, "
+        why += "or it ran on another device"
+        if summary.drift:
+            why = f"other versions ({', '.join(summary.drift)})"
+        printing.tell(f"{document.origin} had {summary.expected!r}, this is {summary.value!r}: {why}")
     for line in summary.advice:
         printing.tell(f"advice: {line}")
     printing.tell(f"in {summary.folder}:")
     for name in summary.files:
         printing.tell(f"  {name}")
-
-
-def _why(summary: Summary) -> str:
-    """Why a value may differ from that of its trial."""
-    if summary.drift:
-        return f"other versions ({', '.join(summary.drift)})"
-    return "the file was edited, the objective changed or draws unseeded numbers, or it ran on another device"

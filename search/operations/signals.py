@@ -10,20 +10,21 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ..engine.driver import Driver
+from ..streams import silence
 
 
 @contextmanager
 def signals_ask(driver: Driver) -> Iterator[list[str]]:
     """The first SIGINT or SIGTERM asks the search to stop tidily; the second stops it now.
 
-    So does SIGHUP, which comes when the terminal goes; but a search that talks to no terminal goes on.
+    So does SIGHUP, which comes when the terminal goes; but a search that talks to no terminal continues.
     """
     caught: list[str] = []
     terminals = [fd for fd in (1, 2) if os.isatty(fd)]
 
     def handle(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
-            _silence(terminals)
+            silence(*terminals)
             if not terminals:
                 return
         if caught:
@@ -43,11 +44,3 @@ def signals_ask(driver: Driver) -> Iterator[list[str]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _silence(descriptors: list[int]) -> None:
-    """Let what is written there go nowhere: the terminal is gone, and to write to it is an error."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in descriptors:
-        os.dup2(nowhere, descriptor)
-    os.close(nowhere)

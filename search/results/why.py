@@ -47,14 +47,15 @@ def history_of(result: StudyResult, number: int) -> TrialHistory:
     """Why a trial is what it is. Raises `StorageError` where there is none of that number."""
     spec, trials = result.spec, result.all_trials
     trial = trial_of(result.study, number)
+    attrs, retries = trial.user_attrs, trial.user_attrs.get("retries", 0)
     return TrialHistory(
         study=result.name,
         number=number,
         state=state_of(trial),
         suggested=_suggested(spec, trials, trial),
-        events=list(trial.user_attrs.get(EVENTS, ())),
+        events=list(attrs.get(EVENTS, ())),
         by_now=[_standing(spec, rung) for rung in rung_results(result.study, spec, trial)],
-        attempts=_attempts(trial),
+        attempts=[tried(retries, attrs.get("error"), attrs.get("reason"))] if retries else [],
         waits=_waits(result, trials, trial),
         end=_end(spec, trials, trial),
     )
@@ -101,10 +102,9 @@ def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -
     least = search.n_startup_trials
     if least is None:
         least = signature(type(make_optuna_sampler(spec, 0))).parameters["n_startup_trials"].default
+    first = f"drawn at random{near}: {sampler} begins its model with {least} trials"
     if promotes(spec):  # its model counts the trials at a rung, which change
-        if trial.number < least:
-            return f"drawn at random{near}: {sampler} begins its model with {least} trials"
-        return f"proposed by the sampler {sampler}"
+        return first if trial.number < least else f"proposed by the sampler {sampler}"
     known = sum(
         other.state in COUNTED[sampler]
         and other.datetime_complete is not None
@@ -112,13 +112,8 @@ def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -
         for other in search_trials(trials)
     )
     if known < least:
-        return f"drawn at random{near}: {sampler} begins its model with {least} trials, and {known} had ended"
+        return f"{first}, and {known} had ended"
     return f"proposed by the model of {sampler}, from {known} trials that had ended"
-
-
-def _attempts(trial: FrozenTrial) -> list[str]:
-    attrs = trial.user_attrs
-    return [tried(attrs["retries"], attrs.get("error"), attrs.get("reason"))] if attrs.get("retries") else []
 
 
 def _end(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str | None:

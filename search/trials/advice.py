@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,15 @@ ENDING_OF_REASON: Mapping[str, RunEnd] = {"diverged": "diverged", "out of memory
 
 
 def advice_for(
-    spec: Spec, params: Mapping[str, Any], reports: Sequence[Report], ended: RunEnd, best: FrozenTrial | None
+    spec: Spec,
+    params: Mapping[str, Any],
+    reports: Sequence[Report],
+    ended: RunEnd,
+    best: FrozenTrial | None,
+    advise: Callable[[str | list[str], EndedRun], list[str]] = advice,
 ) -> list[str]:
     """The advice after a trial with these parameters and reports; `best`: the best of its study."""
-    return advice(spec.objective_words, _seen(spec, params, reports, ended, best))
-
-
-def _seen(
-    spec: Spec, params: Mapping[str, Any], reports: Sequence[Report], ended: RunEnd, best: FrozenTrial | None
-) -> EndedRun:
-    return EndedRun(
+    seen = EndedRun(
         params,
         ended,
         reports,
@@ -39,6 +38,7 @@ def _seen(
         searched=searched_of(spec),
         best=(best.number, config_of(spec, best)) if best is not None and has_config(spec, best) else None,
     )
+    return advise(spec.objective_words, seen)
 
 
 def with_advice(
@@ -51,8 +51,9 @@ def with_advice(
 
 def when_worse(spec: Spec, params: Mapping[str, Any], folder: Path, best: FrozenTrial | None) -> str | None:
     """Advice for a complete trial whose last value was worse than its best one; else None."""
-    seen = _seen(spec, params, read_reports(folder / METRICS), "complete", best)
-    return "; ".join(against_worsening(spec.objective_words, seen)[:MAX_SENTENCES]) or None
+    reports = read_reports(folder / METRICS)
+    sentences = advice_for(spec, params, reports, "complete", best, against_worsening)
+    return "; ".join(sentences[:MAX_SENTENCES]) or None
 
 
 def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial | None) -> list[str]:
