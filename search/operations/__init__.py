@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
+
+Scope = Literal["read", "work", "code"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,7 @@ class Operation:
 
     name: str  # as the command line has it
     path: str  # of its module in this room and its function
+    scope: Scope  # what it needs: to read, to change studies and files, or to run an objective's code
     of_workspace: bool = True  # whether it needs a database
 
     @property
@@ -32,33 +35,33 @@ class Operation:
 OPERATIONS = {
     operation.name: operation
     for operation in (
-        Operation("run", "run:run"),
-        Operation("list", "studies:list_studies"),
-        Operation("show", "show:show"),
-        Operation("show --trial", "show:show_trial"),
-        Operation("show --why", "show:why"),
-        Operation("show --ranges", "show:ranges"),
-        Operation("trials", "show:trials"),
-        Operation("best", "show:best"),
-        Operation("export", "export:export"),
-        Operation("stop", "control:stop"),
-        Operation("pause", "control:pause"),
-        Operation("resume", "control:resume"),
-        Operation("kill", "control:kill"),
-        Operation("retry", "control:retry"),
-        Operation("delete", "studies:delete"),
-        Operation("copy", "studies:copy"),
-        Operation("backup", "studies:backup"),
-        Operation("objectives", "spaces:objectives", of_workspace=False),
-        Operation("init", "spaces:init", of_workspace=False),
-        Operation("schema", "spaces:schema", of_workspace=False),
-        Operation("validate", "spaces:validate", of_workspace=False),
-        Operation("plan", "plan:plan", of_workspace=False),
-        Operation("lr-find", "plan:lr_find", of_workspace=False),
-        Operation("train", "train:train", of_workspace=False),
-        Operation("generate", "train:generate"),
-        Operation("doctor", "doctor:doctor"),
-        Operation("doctor --kill-test", "doctor:kill_test", of_workspace=False),
-        Operation("doctor --pack-test", "doctor:pack_test", of_workspace=False),
+        Operation("run", "run:run", "code"),
+        Operation("list", "studies:list_studies", "read"),
+        Operation("show", "show:show", "read"),
+        Operation("show --trial", "show:show_trial", "read"),
+        Operation("show --why", "show:why", "read"),
+        Operation("show --ranges", "show:ranges", "read"),
+        Operation("trials", "show:trials", "read"),
+        Operation("best", "show:best", "read"),
+        Operation("export", "export:export", "read"),
+        Operation("stop", "control:stop", "work"),
+        Operation("pause", "control:pause", "work"),
+        Operation("resume", "control:resume", "work"),
+        Operation("kill", "control:kill", "work"),
+        Operation("retry", "control:retry", "work"),
+        Operation("delete", "studies:delete", "work"),
+        Operation("copy", "studies:copy", "work"),
+        Operation("backup", "studies:backup", "work"),
+        Operation("objectives", "spaces:objectives", "read", of_workspace=False),
+        Operation("init", "spaces:init", "read", of_workspace=False),
+        Operation("schema", "spaces:schema", "read", of_workspace=False),
+        Operation("validate", "spaces:validate", "code", of_workspace=False),
+        Operation("plan", "plan:plan", "code", of_workspace=False),
+        Operation("lr-find", "plan:lr_find", "code", of_workspace=False),
+        Operation("train", "train:train", "code", of_workspace=False),
+        Operation("generate", "train:generate", "read"),
+        Operation("doctor", "doctor:doctor", "read"),
+        Operation("doctor --kill-test", "doctor:kill_test", "code", of_workspace=False),
+        Operation("doctor --pack-test", "doctor:pack_test", "code", of_workspace=False),
     )
 }

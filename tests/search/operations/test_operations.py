@@ -7,7 +7,9 @@ import dataclasses
 import inspect
 import json
 import re
+import sqlite3
 import typing
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,10 @@ from hpsearch.search.cli import hints
 from hpsearch.search.cli.app import app
 from hpsearch.search.cli.commands import of_step
 from hpsearch.search.errors import SearchError, UsageError
-from hpsearch.search.operations import OPERATIONS, control, export, run, show, spaces, studies
+from hpsearch.search.operations import OPERATIONS, control, run, show, spaces, studies
 from hpsearch.spaces import SpaceError
 from hpsearch.storage import StorageError
+from hpsearch.storage.database import sqlite_file
 from hpsearch.storage.workspace import Workspace
 
 from ...support.watchers import Recorder
@@ -96,21 +99,34 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return workspace
 
 
-def test_what_reads_gives_plain_data(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
-    found = [
-        studies.list_studies(workspace=workspace),
-        show.show(workspace=workspace, study="curve"),
-        show.show_trial(workspace=workspace, study="curve", trial=0),
-        show.why(workspace=workspace, study="curve", trial=1),
-        show.ranges(workspace=workspace, study="curve"),
-        show.trials(workspace=workspace, study="curve", state="complete", best_first=True, limit=2),
-        show.best(workspace=workspace, study="curve"),
-        export.export(workspace=workspace, study="curve", form="flags"),
-        spaces.objectives(name="lora"),
-        spaces.init(objective="xgboost"),
-        spaces.schema(),
-        spaces.validate(space="lora"),
-    ]
+def test_what_reads_gives_plain_data_and_changes_nothing(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stored() -> list[str]:
+        with closing(sqlite3.connect(str(sqlite_file(workspace.url)))) as connection:
+            return list(connection.iterdump())
+
+    study = {"study": "curve"}
+    arguments: dict[str, dict[str, Any]] = {
+        "list": {},
+        "show": study,
+        "show --trial": study | {"trial": 0},
+        "show --why": study | {"trial": 1},
+        "show --ranges": study,
+        "trials": study | {"state": "complete", "best_first": True, "limit": 2},
+        "best": study,
+        "export": study | {"form": "flags"},
+        "objectives": {"name": "lora"},
+        "init": {"objective": "xgboost"},
+        "schema": {},
+    }
+    reading = {name for name, operation in OPERATIONS.items() if operation.scope == "read"}
+    assert reading - {"generate", "doctor"} == arguments.keys(), "they read a model and the machine"
+    before, found = stored(), [spaces.validate(space="lora")]
+    for name, given in arguments.items():
+        where = {"workspace": workspace} if OPERATIONS[name].of_workspace else {}
+        found.append(OPERATIONS[name].function(**where, **given))
+    assert stored() == before
     for value in found:
         assert json.loads(json.dumps(value.to_json(), allow_nan=False)) == value.to_json(), type(value)
     rows = show.trials(workspace=workspace, study="curve", best_first=True)
