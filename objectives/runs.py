@@ -10,30 +10,35 @@ from contextlib import AbstractContextManager
 from ..trainer.config.models import TrainConfig
 from ..trainer.errors import TrainerError
 from ..trainer.ranks import ALONE, Ranks, join_ranks
-from ..trainer.runs.base import FitResult, RunReport, drive
-from ..trainer.runs.run import GptRun, fit
+from ..trainer.runs.base import BaseRun, FitResult, RunReport, Steps, drive, train_to_end
+from ..trainer.runs.run import GptRun
 from ..trainer.runs.together import PackedRuns
 from .base import ObjectiveError, Trial
 from .errors import trainer_errors
 from .processes import STRATEGY, ZERO_STAGE
 
+Within = Callable[[Trial], AbstractContextManager[None]]
+
 
 def train_with(config: type[TrainConfig], trial: Trial) -> float:
-    """Train a trial, with its seed unless its parameters fix one. Returns its value.
-
-    Every report saves a checkpoint in the trial's folder; a checkpoint of an earlier attempt is resumed.
-    """
+    """Train a trial, with its seed unless its parameters fix one. Returns its value."""
     ranks = ranks_of_trial()
     if ranks.count > 1:
         gc.collect()  # frees the last trial's model: sharded models have reference cycles
-    result = fit(
-        config.of(trial),
-        on_report=reporter(trial),
-        checkpoint=trial.checkpoint,
-        resume_from=trial.resume_from,
-        ranks=ranks,
-    )
-    return result.value
+    run = GptRun(config.of(trial), ranks=ranks)
+    return train_to_end(run, steps_of(run, trial)).value
+
+
+def steps_of(run: BaseRun, trial: Trial) -> Steps:
+    """Everything in a trial's run except its steps, as in `drive`.
+
+    Every report saves a checkpoint in the trial's folder; a checkpoint of an earlier attempt is resumed.
+    """
+
+    def on_report(report: RunReport) -> None:
+        trial.report(report.value, step=report.step, **report.metrics)
+
+    return drive(run, on_report=on_report, checkpoint=trial.checkpoint, resume_from=trial.resume_from)
 
 
 def ranks_of_trial() -> Ranks:
@@ -48,9 +53,7 @@ class PackedTrials:
     `within` is a context for what a trial does by itself: its start and its reports.
     """
 
-    def __init__(
-        self, config: type[TrainConfig], within: Callable[[Trial], AbstractContextManager[None]]
-    ) -> None:
+    def __init__(self, config: type[TrainConfig], within: Within) -> None:
         self._config = config
         self._within = within
         self._trials: dict[GptRun, Trial] = {}
@@ -66,10 +69,7 @@ class PackedTrials:
         with trainer_errors(), self._within(trial):
             run = self._together.new_run(self._config.of(trial))
         self._trials[run] = trial
-        steps = drive(
-            run, on_report=reporter(trial), checkpoint=trial.checkpoint, resume_from=trial.resume_from
-        )
-        self._together.join(run, steps)
+        self._together.join(run, steps_of(run, trial))
 
     def leave(self, trial: Trial) -> None:
         """Remove a trial before its end; does nothing if it has already ended."""
@@ -86,8 +86,3 @@ class PackedTrials:
             value = outcome.value if isinstance(outcome, FitResult) else outcome
             ended.append((self._trials.pop(run), value))
         return ended
-
-
-def reporter(trial: Trial) -> Callable[[RunReport], None]:
-    """A callback that passes the reports of a run on to its trial."""
-    return lambda report: trial.report(report.value, step=report.step, **report.metrics)

@@ -28,6 +28,8 @@ from torch import Tensor
 
 BUCKET_BYTES = 25 << 20  # bytes that are summed at once, and copied for that
 
+Tensors = dict[str, Tensor]
+
 
 @dataclass(frozen=True)
 class RowShare:
@@ -87,6 +89,24 @@ class Ranks:
 
 
 ALONE = Ranks()
+
+
+class Sharding:
+    """The part of a run's tensors that a process holds; here all of them."""
+
+    def gather(self, tensors: Tensors) -> Tensors:
+        """The whole tensors; only the first process needs the result."""
+        return tensors
+
+    def shard(self, tensors: Tensors) -> Tensors:
+        """The inverse of `gather`: the parts that this process holds."""
+        return tensors
+
+    def close(self) -> None:
+        """Free what only training needs."""
+
+
+UNSHARDED = Sharding()
 
 
 class ProcessGroup(Ranks):

@@ -29,18 +29,12 @@ def problems_of_files(config: Config) -> list[str]:
 def train(trial: Trial) -> float:
     """Train a trial. Returns the validation loss in nats, per token or per classified row."""
     from ...trainer.runs.base import train_to_end
-    from ..runs import ranks_of_trial, reporter
+    from ..runs import ranks_of_trial, steps_of
     from .run import HfRun
 
     gc.collect()  # frees the last trial's model: peft's models have reference cycles
-    config = Config.of(trial)
-    result = train_to_end(
-        HfRun(config, ranks_of_trial()),
-        on_report=reporter(trial),
-        checkpoint=trial.checkpoint,
-        resume_from=trial.resume_from,
-    )
-    return result.value
+    run = HfRun(Config.of(trial), ranks_of_trial())
+    return train_to_end(run, steps_of(run, trial)).value
 
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:

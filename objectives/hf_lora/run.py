@@ -29,7 +29,7 @@ from ...trainer.memory import reset_peak_memory
 from ...trainer.model.build import on_device
 from ...trainer.optim.numerics import HALF_DTYPES, Numerics
 from ...trainer.optim.optimizers import new_optimizer
-from ...trainer.ranks import ALONE, Ranks
+from ...trainer.ranks import ALONE, UNSHARDED, Ranks
 from ...trainer.runs.base import BaseRun, perplexity
 from ...trainer.seeds import seed_of
 from .config import Config
@@ -64,11 +64,8 @@ class HfRun(BaseRun):
             config = dataclasses.replace(config, samples_per_epoch=len(self.examples.train))
         torch.manual_seed(seed_of("start", config.seed))  # draws the adapters, and a new head
         # Autocast uses frozen weights in 16 bits anyway, so on a GPU they are stored that way.
-        frozen = (
-            HALF_DTYPES.get(self.numerics.precision, torch.float32)
-            if device.type == "cuda"
-            else torch.float32
-        )
+        half = HALF_DTYPES.get(self.numerics.precision) if device.type == "cuda" else None
+        frozen = half or torch.float32
         sharded = ranks.strategy in ("fsdp", "deepspeed")  # these move the weights to the devices themselves
         first = torch.device("cpu") if sharded else device
         model, new = load_model(config, folder, self.tokenizer, self.examples.classes, first, frozen)
@@ -86,7 +83,8 @@ class HfRun(BaseRun):
             self.zero = Zero(config, ranks, self.numerics, self.model, trained)
             trained = self.zero.trained
         optimizer = self.zero or new_optimizer(config, trained, dict)
-        super().__init__(config, device, trained, optimizer, self.numerics.new_loss_scale(), ranks)
+        loss_scale, sharding = self.numerics.new_loss_scale(), self.zero or UNSHARDED
+        super().__init__(config, device, trained, optimizer, loss_scale, ranks, sharding)
         self._orders: dict[int, list[int]] = {}
         reset_peak_memory(device)
 
@@ -160,16 +158,6 @@ class HfRun(BaseRun):
         super().load_weights(weights)
         if self.zero:
             self.zero.adopt()
-
-    def gather(self, tensors: Tensors) -> Tensors:
-        return self.zero.whole(tensors) if self.zero else tensors
-
-    def shard(self, tensors: Tensors) -> Tensors:
-        return self.zero.own(tensors) if self.zero else tensors
-
-    def close(self) -> None:
-        if self.zero:
-            self.zero.close()
 
     @property
     def origin(self) -> dict[str, Any]:

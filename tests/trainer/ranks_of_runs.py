@@ -23,7 +23,7 @@ from hpsearch.objectives.catalog import training_config
 from hpsearch.objectives.processes import rendezvous
 from hpsearch.trainer.config.training import TrainingConfig
 from hpsearch.trainer.ranks import ALONE, ProcessGroup, Ranks, join_ranks
-from hpsearch.trainer.runs.base import BaseRun, RunReport, train_to_end
+from hpsearch.trainer.runs.base import BaseRun, RunReport, drive, train_to_end
 from hpsearch.trainer.runs.run import GptRun
 
 Asked = list[dict[str, Any]]
@@ -58,7 +58,8 @@ def in_one(config: TrainingConfig, folder: Path | None = None) -> list[list[floa
     def listen(report: RunReport) -> None:
         told.append(told_of(report))
 
-    train_to_end(new_run(config), on_report=listen, checkpoint=folder, resume_from=folder)
+    run = new_run(config)
+    train_to_end(run, drive(run, on_report=listen, checkpoint=folder, resume_from=folder))
     return told
 
 
@@ -103,7 +104,7 @@ def trained(asked: dict[str, Any]) -> list[list[float]]:
     run: Any = new_run(config, group)
     MODELS.add(run.pack.model if isinstance(run, GptRun) else run.model)
     with suppress(Stopped):
-        train_to_end(run, on_report=listen, checkpoint=folder, resume_from=folder)
+        train_to_end(run, drive(run, on_report=listen, checkpoint=folder, resume_from=folder))
     return told
 
 

@@ -31,7 +31,7 @@ from ..model.compiled import compile_errors, compiled_block
 from ..model.gpt import GPT, Block, loss_sum
 from ..optim.numerics import Numerics
 from ..optim.optimizers import Stepper, new_optimizer
-from ..ranks import ALONE, Ranks, RowShare
+from ..ranks import ALONE, Ranks, RowShare, Sharding
 from .passes import Pass, RunInPack
 from .recordings import MAX_KINDS, Recordings
 
@@ -44,7 +44,7 @@ class SomeRunsFailedError(Exception):
         self.errors = errors
 
 
-class Pack:
+class Pack(Sharding):
     """The base class of all packs. `set_runs` changes the runs."""
 
     model: GPT
@@ -89,13 +89,10 @@ class Pack:
         """Load one run's trained tensors into the model, until the next tick."""
         raise NotImplementedError
 
-    def gather(self, tensors: Tensors) -> Tensors:
-        """The whole tensors of which this process holds parts."""
-        return tensors
-
-    def shard(self, tensors: Tensors) -> Tensors:
-        """The inverse of `gather`: the parts that this process holds."""
-        return tensors
+    @property
+    def sharding(self) -> Sharding:
+        """The part of the trained tensors that this process holds."""
+        return self
 
     def add_up(self, ranks: Ranks, gradient: Tensors) -> None:
         """Sum a step's gradient over all processes of a run, in place."""
@@ -188,9 +185,6 @@ class Pack:
                 if recording or len(self.runs) == 1:  # no run has changed yet, so all can try again
                     raise
                 failed[run] = error
-
-    def close(self) -> None:
-        """Free what only training needs."""
 
     def wait(self) -> None:
         """Wait until the device has finished."""

@@ -31,10 +31,10 @@ from ..config.training import TrainingConfig
 from ..errors import ConfigError
 from ..optim.numerics import Numerics
 from ..optim.optimizers import Optimizer, groups_of, new_optimizer
-from ..ranks import BUCKET_BYTES, Ranks
+from ..ranks import BUCKET_BYTES, Ranks, Sharding
 
 
-class Zero:
+class Zero(Sharding):
     """A module that several processes train; also the `Stepper` of their run.
 
     `trained` are the run's tensors in this process: whole, or at stage 3 flat parts.
@@ -67,10 +67,7 @@ class Zero:
 
     @property
     def trained(self) -> Tensors:
-        return {
-            name: parameter.ds_tensor if self._sharded else parameter
-            for name, parameter in self._trained.items()
-        }
+        return {name: each.ds_tensor if self._sharded else each for name, each in self._trained.items()}
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Call the module."""
@@ -91,9 +88,8 @@ class Zero:
         self._engine.step()
         if self._engine.was_step_applied():
             return torch.as_tensor(self._engine.get_global_grad_norm())
-        for (
-            tensor
-        ) in self.trained.values():  # the gradients are not finite, so DeepSpeed has skipped the step
+        # The gradients are not finite, so DeepSpeed has skipped the step.
+        for tensor in self.trained.values():
             tensor.data.fill_(torch.nan)  # with one process, the step would have this result
         self.adopt()
         return torch.tensor(torch.nan)
@@ -137,7 +133,7 @@ class Zero:
             else:
                 safe_set_full_fp32_param(parameter, parameter.data)
 
-    def whole(self, tensors: Tensors) -> Tensors:
+    def gather(self, tensors: Tensors) -> Tensors:
         """Gather `trained` or a result of `tensors` on the CPU of the first process, none in others."""
         wholes = {}
         for name, tensor in tensors.items():
@@ -150,8 +146,8 @@ class Zero:
                 wholes[name] = tensor.cpu()
         return wholes
 
-    def own(self, tensors: Tensors) -> Tensors:
-        """The inverse of `whole`: this process's parts."""
+    def shard(self, tensors: Tensors) -> Tensors:
+        """The inverse of `gather`: this process's parts."""
         if not self._sharded:
             return tensors
         trained = self._trained

@@ -33,14 +33,9 @@ class _ZeroPack(Pack):
     def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
         """Nothing to do: the model shares the memory of the trained tensors."""
 
-    def gather(self, tensors: Tensors) -> Tensors:
-        return self._zero.whole(tensors)
-
-    def shard(self, tensors: Tensors) -> Tensors:
-        return self._zero.own(tensors)
-
-    def close(self) -> None:
-        self._zero.close()
+    @property
+    def sharding(self) -> Zero:
+        return self._zero
 
     def _compute(self, passes: Sequence[Any], *rest: Any) -> None:
         self._last = passes[0].last

@@ -33,7 +33,7 @@ from ..memory import peak_memory
 from ..optim.numerics import LossScale
 from ..optim.optimizers import Stepper
 from ..optim.schedule import learning_rate, report_due
-from ..ranks import ALONE, Ranks
+from ..ranks import ALONE, UNSHARDED, Ranks, Sharding
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,12 @@ class FitResult:
     weights: files.Tensors
 
 
-def train_to_end(
-    run: BaseRun,
-    *,
-    on_report: Callable[[RunReport], None],
-    checkpoint: Path | None = None,
-    resume_from: Path | None = None,
-) -> FitResult:
-    """Train a run to its end: `drive` it, and make its steps."""
-    steps = drive(run, on_report=on_report, checkpoint=checkpoint, resume_from=resume_from)
-    with closing(run):
+Steps = Generator[None, None, FitResult]
+
+
+def train_to_end(run: BaseRun, steps: Steps) -> FitResult:
+    """Make the steps of a run that `drive` asks for, until its end. The run cannot train after this."""
+    with closing(run.sharding):
         while True:
             try:
                 next(steps)
@@ -95,7 +91,7 @@ def drive(
     on_report: Callable[[RunReport], None],
     checkpoint: Path | None = None,
     resume_from: Path | None = None,
-) -> Generator[None, None, FitResult]:
+) -> Steps:
     """Everything in a run except its steps: yields whenever the caller should train one step.
 
     `on_report` is called whenever a report is due, after its checkpoint is written. If `resume_from` holds a
@@ -136,10 +132,12 @@ class BaseRun(ABC):
         optimizer: Stepper,
         loss_scale: LossScale | None,
         ranks: Ranks = ALONE,
+        sharding: Sharding = UNSHARDED,
     ) -> None:
         """`trained` are the tensors that the run changes and checkpoints; `ranks` its processes."""
         self.config = config
         self.ranks = ranks
+        self.sharding = sharding
         self.device = device
         self.trained = trained
         self.optimizer = optimizer
@@ -246,7 +244,7 @@ class BaseRun(ABC):
             self.seconds,
             self.stopped,
             tuple(self.reports),
-            self.gather(self.weights()),
+            self.sharding.gather(self.weights()),
         )
 
     def save(self, folder: Path) -> None:
@@ -256,21 +254,10 @@ class BaseRun(ABC):
         of every generator: batches and dropout are drawn from these two alone.
         """
         held = self.weights(), self.optimizer.tensors(), self.best_weights
-        weights, optimizer, best = map(self.gather, held)
+        weights, optimizer, best = map(self.sharding.gather, held)
         if self.ranks.first:
             keep = self.config.save_total_limit
             files.save_checkpoint(folder, weights, optimizer, best, self.state(), keep=keep)
-
-    def gather(self, tensors: files.Tensors) -> files.Tensors:
-        """The whole tensors of which this process holds parts; only the first process needs the result."""
-        return tensors
-
-    def shard(self, tensors: files.Tensors) -> files.Tensors:
-        """The inverse of `gather`: the parts that this process holds."""
-        return tensors
-
-    def close(self) -> None:  # noqa: B027 (most runs have nothing to free)
-        """Free what only training needs. The run cannot train after this."""
 
     def state(self) -> dict[str, Any]:
         """The part of a checkpoint that is not tensors."""
@@ -306,7 +293,7 @@ class BaseRun(ABC):
                 f"{folder}: holds the checkpoint of another run ({differences}); "
                 "start over, or choose another folder"
             )
-        parts = {part: self.shard(tensors) for part, tensors in parts.items()}
+        parts = {part: self.sharding.shard(tensors) for part, tensors in parts.items()}
         check_alike(folder, parts["weights"], self.trained)
         check_alike(folder, parts["optimizer"], self.optimizer.tensors())
         check_alike(folder, parts["best"], self.trained if parts["best"] else {})

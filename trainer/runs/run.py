@@ -30,7 +30,7 @@ from ..packs.passes import Pass
 from ..packs.recordings import Recordings
 from ..ranks import ALONE, Ranks
 from ..seeds import seed_of
-from .base import BaseRun, FitResult, RunReport, perplexity, train_to_end
+from .base import BaseRun, FitResult, RunReport, drive, perplexity, train_to_end
 
 
 def fit(
@@ -46,7 +46,7 @@ def fit(
     Raises `ConfigError`, `DataError` or `CheckpointError` before anything is trained.
     """
     run = GptRun(config, ranks=ranks)
-    return train_to_end(run, on_report=on_report, checkpoint=checkpoint, resume_from=resume_from)
+    return train_to_end(run, drive(run, on_report=on_report, checkpoint=checkpoint, resume_from=resume_from))
 
 
 class GptRun(BaseRun):
@@ -75,7 +75,8 @@ class GptRun(BaseRun):
         self.pack = pack or new_pack(config, ranks)
         trained = self.pack.init_tensors(config)
         optimizer = self.pack.stepper(config, trained)
-        super().__init__(config, device, trained, optimizer, self.pack.numerics.new_loss_scale(), ranks)
+        loss_scale, sharding = self.pack.numerics.new_loss_scale(), self.pack.sharding
+        super().__init__(config, device, trained, optimizer, loss_scale, ranks, sharding)
         self.tokens = self.corpus.train.to(self.device)
         held = validation_windows(self.corpus.validation, config.eval_samples, config.max_length)
         self.held = held.to(self.device)
@@ -166,15 +167,6 @@ class GptRun(BaseRun):
         """Load tensors as `weights` returns them."""
         super().load_weights(weights)
         self.pack.set_runs(self.pack.runs)  # updates the pack's copies
-
-    def gather(self, tensors: files.Tensors) -> files.Tensors:
-        return self.pack.gather(tensors)
-
-    def shard(self, tensors: files.Tensors) -> files.Tensors:
-        return self.pack.shard(tensors)
-
-    def close(self) -> None:
-        self.pack.close()
 
     @property
     def origin(self) -> dict[str, Any]:

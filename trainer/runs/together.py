@@ -11,7 +11,7 @@ No run waits for the slowest: a run that ends leaves, and another may join betwe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 from weakref import WeakValueDictionary
@@ -23,10 +23,9 @@ from ..model.build import on_device
 from ..model.compiled import clock
 from ..packs.factory import new_pack, pack_key
 from ..packs.pack import Pack, SomeRunsFailedError
-from .base import FitResult
+from .base import FitResult, Steps
 from .run import GptRun
 
-Steps = Generator[None, None, FitResult]
 RunOutcome = FitResult | BaseException
 
 
