@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from .rules import Need, Rule, one_of, optional, real, switch, text, whole
+from .shape import Shape
 from .training import ADAM_OPTIONS, DROPOUT_INTERVAL, NEEDS, SIZE_INTERVAL, Adapters, TrainingConfig
 
 TARGETS = ("qkv", "out", "up", "down")
@@ -156,6 +157,11 @@ class PretrainConfig(TrainConfig):
     depth: int = whole(4, "[1, 1000]", "blocks")
     heads: int = whole(4, SIZE_INTERVAL, "attention heads of a block")
     dropout: float = real(0.0, DROPOUT_INTERVAL, "dropout of the embeddings and of each block's two outputs")
+
+    @property
+    def shape(self) -> Shape:
+        """The size of the model."""
+        return Shape(self.width, self.depth, self.heads, self.max_length)
 
     @classmethod
     def _contradictions(cls, values: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,13 @@ class Shape:
     max_length: int
 
     @property
+    def weights(self) -> int:
+        """How many weights a model of this size has."""
+        block = 12 * self.width**2 + 2 * self.width  # qkv 3, out 1, up 4, down 4; two norms
+        outside = 2 * VOCABULARY + self.max_length + 1  # embedding, head, positions, last norm
+        return self.depth * block + outside * self.width
+
+    @property
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """The shape of each weight, by its name in `model.GPT`."""
         width = self.width

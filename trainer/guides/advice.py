@@ -56,7 +56,7 @@ def advise(config: type[TrainingConfig] | None, seen: EndedRun) -> list[str]:
     elif seen.ended == "out_of_memory":
         sentences = list(_out_of_memory(run))
     else:
-        sentences = _complete(run, WORSENING + SLOW_LEARNING)
+        sentences = _complete(run, WORSENING + SLOW)
     return sentences[:MAX_SENTENCES]
 
 
@@ -96,9 +96,8 @@ def _clip(run: RunEvidence, grown: tuple[float, float] | None) -> Iterator[str]:
     name, limit = clip
     if run.open(name, 1.0) != 1:
         return
-    reason = (
-        f"the gradient's norm grew from {_readable(grown[0])} to {_readable(grown[1])}: " if grown else ""
-    )
+    norms = " to ".join(map(_readable, grown or ()))
+    reason = f"the gradient's norm grew from {norms}: " if grown else ""
     if limit == 0:
         yield f"{reason}set {name} to 1 (it is 0, which is no limit)"
     elif limit > 1 and grown:
@@ -112,8 +111,7 @@ def _lower_rate(run: RunEvidence) -> Iterator[str]:
     name, value = rate
     best = run.best_rate(name)
     if best is None:
-        if (lower := run.open(name, value / 10)) is not None:
-            yield f"lower {name} from {_as_written(value)} to {_as_written(lower)}"
+        yield from _changed(run, name, value, value / 10)
     elif value > best[1]:
         times = f"{_readable(value / best[1], 2)} times that of the best trial"
         yield f"{name} {_as_written(value)} is {times} ({_as_written(best[1])} in trial {best[0]}): lower it"
@@ -127,12 +125,12 @@ def _warm_up(run: RunEvidence) -> Iterator[str]:
     ratio = run.number("warmup_ratio")
     if ratio is None or run.number("warmup_steps") or run.values.get("lr_scheduler") == "one_cycle":
         return
-    if not _in_first_half(run) or ratio >= 0.1 or (longer := run.open("warmup_ratio", 0.1)) is None:
+    if not _in_first_half(run) or not 0 <= ratio < 0.1:
         return
-    if ratio == 0:
-        yield f"set warmup_ratio to {_as_written(longer)} (it is 0, so the first step is at the full rate)"
-    elif ratio > 0:
-        yield f"raise warmup_ratio from {_as_written(ratio)} to {_as_written(longer)}"
+    if ratio > 0:
+        yield from _changed(run, "warmup_ratio", ratio, 0.1)
+    elif (to := run.open("warmup_ratio", 0.1)) is not None:
+        yield f"set warmup_ratio to {_as_written(to)} (it is 0, so the first step is at the full rate)"
 
 
 def _in_first_half(run: RunEvidence) -> bool:
@@ -229,9 +227,7 @@ def _overfitted(run: RunEvidence) -> str | None:
 
     Without the training loss this cannot be detected.
     """
-    if len(run.validations) < 3 or not _is_worse(run, OVERFITTING_RISE):
-        return None
-    before, after = _train_losses(run)
+    before, after = _train_losses(run, OVERFITTING_RISE)
     if not after < before:
         return None
     return f"{_from_best(run)} while train_loss fell from {_readable(before)} to {_readable(after)}"
@@ -239,26 +235,23 @@ def _overfitted(run: RunEvidence) -> str | None:
 
 def _burst(run: RunEvidence) -> str | None:
     """The last two validations are far worse than the best, and the training loss is no better."""
-    if len(run.validations) < 3 or not _is_worse(run, DIVERGING_RISE):
-        return None
-    before, after = _train_losses(run)
+    before, after = _train_losses(run, DIVERGING_RISE)
     if not after >= before:
         return None
     return f"{_from_best(run)} and train_loss from {_readable(before)} to {_readable(after)}"
 
 
-def _is_worse(run: RunEvidence, share: float) -> bool:
-    """Whether the last two validations are worse than the best by more than this share of it."""
-    best = _best(run).value
-    return all(run.sign * (report.value - best) > share * abs(best) for report in run.validations[-2:])
+def _train_losses(run: RunEvidence, rise: float) -> tuple[float, float]:
+    """The training losses at the best and at the last validation.
 
-
-def _train_losses(run: RunEvidence) -> tuple[float, float]:
-    """The training losses at the best and at the last validation."""
-    before, after = (
-        report.metrics.get("train_loss", math.nan) for report in (_best(run), run.validations[-1])
-    )
-    return before, after
+    NaN unless the last two validations are worse than the best by more than this share of it.
+    """
+    if len(run.validations) < 3:
+        return math.nan, math.nan
+    best, last = _best(run), run.validations[-1]
+    if any(run.sign * (each.value - best.value) <= rise * abs(best.value) for each in run.validations[-2:]):
+        return math.nan, math.nan
+    return best.metrics.get("train_loss", math.nan), last.metrics.get("train_loss", math.nan)
 
 
 def _from_best(run: RunEvidence) -> str:
@@ -297,10 +290,8 @@ def _hardly_learned(run: RunEvidence) -> str | None:
     if len(curve) < 3:
         return None
     gain = run.sign * (curve[0].value - curve[-1].value)
-    worse = any(
-        run.sign * (after.value - before.value) > NOISE_RISE * abs(before.value)
-        for before, after in pairwise(curve)
-    )
+    pairs = pairwise(report.value for report in curve)
+    worse = any(run.sign * (after - before) > NOISE_RISE * abs(before) for before, after in pairs)
     if worse or not 0 <= gain < MIN_GAIN * abs(curve[0].value):
         return None
     return _change(run, curve[0], curve[-1], "rose only", "fell only")
@@ -311,10 +302,8 @@ def _against_slowness(run: RunEvidence) -> Iterator[str]:
     if rate is not None and rate[1] > 0:
         name, value = rate
         best = run.best_rate(name)
-        if best is None or value == best[1]:
-            to = run.open(name, value * 10) if best is None or name in run.seen.searched else None
-            if to is not None:
-                yield f"raise {name} from {_as_written(value)} to {_as_written(to)}"
+        if best is None or (value == best[1] and name in run.seen.searched):
+            yield from _changed(run, name, value, value * 10)
         elif value < best[1]:
             better = f"the best trial ({best[0]}) has {_as_written(best[1])}"
             yield f"raise {name} from {_as_written(value)}; {better}"
@@ -345,14 +334,10 @@ def _more_rank(run: RunEvidence) -> Iterator[str]:
         yield from _changed(run, "lora_r", rank, 8)
 
 
-Diagnosis = tuple[
-    Callable[[RunEvidence], str | None], Callable[[RunEvidence], Iterator[str]]
-]  # a symptom, if the run has it, and its remedies
+# A symptom, if the run has it, and its remedies.
+Diagnosis = tuple[Callable[[RunEvidence], str | None], Callable[[RunEvidence], Iterator[str]]]
 WORSENING: list[Diagnosis] = [(_overfitted, _against_overfitting), (_burst, _diverged)]
-SLOW_LEARNING: list[Diagnosis] = [
-    (_hardly_learned, _against_slowness),
-    (_still_learning, _against_an_early_end),
-]
+SLOW: list[Diagnosis] = [(_hardly_learned, _against_slowness), (_still_learning, _against_an_early_end)]
 
 
 def _best(run: RunEvidence) -> Validation:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from ..config.models import PASS_TOKENS
+from ..config.rules import defaults_of
 from ..config.training import TrainingConfig
 
 MAX_NUMBER = 2**63  # parameters are below
-
-
 LENGTH_NAMES = ("max_samples", "max_steps", "epochs", "num_epochs", "num_train_epochs")
-
 
 RunEnd = Literal["diverged", "out_of_memory", "complete"]
 
@@ -48,10 +46,9 @@ class RunEvidence:
     """Answers questions about a finished run."""
 
     def __init__(self, config: type[TrainingConfig] | None, seen: EndedRun) -> None:
-        defaults = {entry.name: entry.default for entry in fields(config)} if config else {}
         self.seen = seen
         self.needs = config.needs if config else {}
-        self.values = defaults | dict(seen.params)
+        self.values = (defaults_of(config) if config else {}) | dict(seen.params)
         self.sign = -1.0 if seen.maximize else 1.0
         self.validations = [report for report in seen.reports if math.isfinite(report.value)]
 
@@ -66,9 +63,8 @@ class RunEvidence:
         """Whether `PASS_TOKENS` limits a forward pass, so that half a batch would need as much memory."""
         if self.values.get("finetuning_type") != "lora":
             return False
-        factors = (
-            self.number(name) or 1 for name in ("batch_size", "gradient_accumulation_steps", "max_length")
-        )
+        names = ("batch_size", "gradient_accumulation_steps", "max_length")
+        factors = (self.number(name) or 1 for name in names)
         return not self.on_cuda or math.prod(factors) >= 2 * PASS_TOKENS["cuda"]
 
     @property
@@ -89,22 +85,15 @@ class RunEvidence:
 
     def length(self) -> tuple[str, float] | None:
         """The parameter that sets the run's length, and the length in the unit of the reports."""
-        for name in LENGTH_NAMES:
-            value = self.number(name)
-            if value is not None and (name == f"max_{self.seen.unit}" or self._epochs(name)):
-                return name, value
-        return None
+        return self.first([name for name in LENGTH_NAMES if name.endswith(self.seen.unit)])
 
-    def _epochs(self, name: str) -> bool:
-        return self.seen.unit == "epochs" and "epochs" in name
-
-    def open(self, name: str, to: float | None = None) -> float | None:
+    def open(self, name: str, to: float) -> float | None:
         """The value to advise where a guide says `to`; None if the search has already answered the question.
 
         A run that diverged or ran out of memory needs another value, whatever the search found.
         """
         value = self.number(name)
-        if name not in self.seen.searched or value is None or to is None or self.seen.ended != "complete":
+        if name not in self.seen.searched or value is None or self.seen.ended != "complete":
             return to
         best = None if self.seen.best is None else _number(self.seen.best[1].get(name))
         if best is not None and best != value:

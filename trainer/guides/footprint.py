@@ -20,10 +20,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..config.models import LoraConfig, PretrainConfig, TrainConfig
-from ..config.shape import VOCABULARY
+from ..config.shape import VOCABULARY, Shape
 from ..errors import CheckpointError
 from ..header import SHIPPED_BASE, base_shape, read_header
 
@@ -33,33 +33,13 @@ COMPILER_BYTES = 50_000_000  # bytes of torch's compiler, which activation check
 RECOMPUTED_FACTOR = 2  # times the size of a recomputed block: it does not fit in the gaps that glibc leaves
 LINEAR_WIDTHS = {"qkv": (1, 3), "out": (1, 1), "up": (1, 4), "down": (4, 1)}  # inputs and outputs, in widths
 
-
 # The parameters that the count depends on; no other changes it.
-COUNTED_PARAMETERS = frozenset(
-    [
-        "batch_size",
-        "gradient_accumulation_steps",
-        "max_length",
-        "eval_samples",
-        "optimizer",
-        "device",
-        "precision",
-        "load_best_model_at_end",
-        "early_stopping_patience",
-        "gradient_checkpointing",
-        "torch_compile",
-        "lora_r",
-        "lora_dropout",
-        "target_modules",
-        "use_dora",
-        "base",
-        "finetuning_type",
-        "width",
-        "depth",
-        "heads",
-        "dropout",
-    ]
-)
+COUNTED_PARAMETERS = {
+    *("batch_size", "gradient_accumulation_steps", "max_length", "eval_samples", "optimizer", "device"),
+    *("precision", "load_best_model_at_end", "early_stopping_patience", "gradient_checkpointing"),
+    *("torch_compile", "lora_r", "lora_dropout", "target_modules", "use_dora", "base", "finetuning_type"),
+    *("width", "depth", "heads", "dropout"),
+}
 
 
 @dataclass(frozen=True)
@@ -76,24 +56,6 @@ class Footprint:
     def peak(self) -> int:
         """The most bytes held at a time."""
         return self.kept + max(self.forward, self.backward, self.step, self.validate)
-
-
-@dataclass(frozen=True)
-class _Size:
-    """The size of a model."""
-
-    width: int
-    depth: int
-    max_length: int
-
-    @property
-    def block(self) -> int:
-        """Numbers in the matrices and gains of a block."""
-        return 12 * self.width**2 + 2 * self.width
-
-    @property
-    def weights(self) -> int:
-        return self.depth * self.block + (2 * VOCABULARY + self.max_length + 1) * self.width
 
 
 def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
@@ -175,9 +137,9 @@ def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _size(config: TrainConfig) -> _Size:
+def _size(config: TrainConfig) -> Shape:
     if isinstance(config, PretrainConfig):
-        return _Size(config.width, config.depth, config.max_length)
+        return config.shape
     assert isinstance(config, LoraConfig)
     path = SHIPPED_BASE if config.base is None else Path(os.path.expanduser(config.base))
     found = _size_of(path.absolute(), path.stat().st_mtime_ns)
@@ -187,16 +149,15 @@ def _size(config: TrainConfig) -> _Size:
 
 
 @functools.cache
-def _size_of(path: Path, stamp: int) -> _Size | str:
+def _size_of(path: Path, stamp: int) -> Shape | str:
     """The size of a base, from the header of its file; the error message if the file is not a base."""
     try:
-        shape = base_shape(path, read_header(path))
+        return base_shape(path, read_header(path))
     except CheckpointError as error:
         return str(error)
-    return _Size(shape.width, shape.depth, shape.max_length)
 
 
-def _adapts(config: TrainConfig) -> bool:
+def _adapts(config: TrainConfig) -> TypeGuard[LoraConfig]:
     return isinstance(config, LoraConfig) and config.finetuning_type == "lora"
 
 
@@ -204,39 +165,35 @@ def _linear(config: TrainConfig) -> bool:
     return isinstance(config, LoraConfig) and config.finetuning_type == "linear"
 
 
-def _adapters(config: TrainConfig, size: _Size, rank: int) -> int:
+def _adapters(config: LoraConfig, size: Shape, rank: int) -> int:
     """How many numbers adapters of this rank have."""
-    assert isinstance(config, LoraConfig)
     pairs = [LINEAR_WIDTHS[target] for target in config.targets]
     inputs, outputs = sum(i for i, _ in pairs), sum(o for _, o in pairs)
     return size.depth * size.width * (rank * (inputs + outputs) + (outputs if config.use_dora else 0))
 
 
-def _trained(config: TrainConfig, size: _Size) -> int:
+def _trained(config: TrainConfig, size: Shape) -> int:
     """How many numbers a run trains."""
     if _adapts(config):
-        assert isinstance(config, LoraConfig)
         return _adapters(config, size, config.lora_r)
     return VOCABULARY * size.width if _linear(config) else size.weights
 
 
-def _computed(config: TrainConfig, size: _Size) -> int:
+def _computed(config: TrainConfig, size: Shape) -> int:
     """How many numbers the gradients have: those of padded adapters twice, by layer and then concatenated."""
     if _adapts(config):
-        assert isinstance(config, LoraConfig)
         return 2 * _adapters(config, size, config.padded_rank)
     return _trained(config, size)
 
 
-def _model(config: TrainConfig, size: _Size) -> int:
+def _model(config: TrainConfig, size: Shape) -> int:
     """How many numbers the model has besides the trained ones."""
     if _adapts(config):
-        assert isinstance(config, LoraConfig)
         return size.weights + _adapters(config, size, config.padded_rank)
     return size.weights if isinstance(config, LoraConfig) else 0  # the base, cached unchanged
 
 
-def _state(config: TrainConfig, size: _Size) -> int:
+def _state(config: TrainConfig, size: Shape) -> int:
     """How many numbers the optimizer's state has."""
     trained = _trained(config, size)
     match config.optimizer:
@@ -250,7 +207,7 @@ def _state(config: TrainConfig, size: _Size) -> int:
     return trained
 
 
-def _making(config: TrainConfig, size: _Size) -> int:
+def _making(config: TrainConfig, size: Shape) -> int:
     """How many numbers the optimizer's intermediate tensors have in a step."""
     trained = _trained(config, size)
     largest = trained if _linear(config) else 4 * size.width * _rank(config, size)
@@ -264,22 +221,20 @@ def _making(config: TrainConfig, size: _Size) -> int:
     return 0
 
 
-def _rank(config: TrainConfig, size: _Size) -> int:
+def _rank(config: TrainConfig, size: Shape) -> int:
     """The shorter side of a trained matrix."""
-    return config.lora_r if _adapts(config) and isinstance(config, LoraConfig) else size.width
+    return config.lora_r if _adapts(config) else size.width
 
 
-def _merged(config: TrainConfig, size: _Size) -> int:
+def _merged(config: TrainConfig, size: Shape) -> int:
     """How many numbers the weights with merged adapters have, in a validation."""
     if not _adapts(config):
         return 0
-    assert isinstance(config, LoraConfig)
-    return (
-        size.depth * size.width**2 * sum(i * o for i, o in (LINEAR_WIDTHS[name] for name in config.targets))
-    )
+    widths = [LINEAR_WIDTHS[name] for name in config.targets]
+    return size.depth * size.width**2 * sum(inputs * outputs for inputs, outputs in widths)
 
 
-def _block(config: TrainConfig, size: _Size, half: bool) -> int:
+def _block(config: TrainConfig, size: Shape, half: bool) -> int:
     """Bytes that a block keeps for the gradient, for each token.
 
     These are always the inputs of both of its parts, q, k, v, the output of attention and the input of GELU;
@@ -294,7 +249,6 @@ def _block(config: TrainConfig, size: _Size, half: bool) -> int:
         if isinstance(config, PretrainConfig) and config.dropout:
             kept += low * 2
         return size.width * kept
-    assert isinstance(config, LoraConfig)
     inputs, outputs = (sum(LINEAR_WIDTHS[name][side] for name in config.targets) for side in (0, 1))
     if config.lora_dropout:
         kept += low * 2 * inputs  # the mask and the masked input

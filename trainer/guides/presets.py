@@ -123,13 +123,6 @@ def preset_values(
     return {name: value for name, value in values.items() if name not in instead.union(given)}
 
 
-def weights_of(size: str, max_length: int = 128) -> int:
-    """How many weights a model of this size has, for sequences of `max_length` bytes."""
-    width, depth = SIZES[size]["width"], SIZES[size]["depth"]
-    block = 12 * width * width + 2 * width  # qkv 3, out 1, up 4, down 4; two norms
-    return int(depth * block + (2 * 256 + max_length + 1) * width)  # embedding, head, positions, last norm
-
-
 def _problems(config: type[TrainConfig], names: Sequence[str]) -> list[str]:
     if unknown := [name for name in names if name not in PRESETS]:
         return [

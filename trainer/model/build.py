@@ -8,7 +8,6 @@ from typing import TypeVar
 import torch
 
 from ..config.models import LoraConfig, PretrainConfig, TrainConfig
-from ..config.shape import Shape
 from ..config.training import TrainingConfig
 from ..errors import ConfigError
 from ..seeds import seed_of
@@ -28,9 +27,8 @@ def base_model(base: Base, generator: torch.Generator | None = None) -> GPT:
 
 def new_model(config: PretrainConfig, device: torch.device) -> GPT:
     """A new model; its weights are drawn on the CPU, so that all devices start from the same ones."""
-    shape = Shape(config.width, config.depth, config.heads, config.max_length)
     with torch.device("meta"):
-        model = GPT(shape, dropout_p=config.dropout, generator=torch.Generator(device))
+        model = GPT(config.shape, dropout_p=config.dropout, generator=torch.Generator(device))
     model.to_empty(device="cpu")
     model.initialize(start_of(config))
     return model.to(device)

@@ -38,7 +38,6 @@ from pathlib import Path
 import torch
 
 from ..config.models import PretrainConfig
-from ..config.shape import Shape
 from ..data.corpus import load_corpus
 from ..header import SHIPPED_BASE
 from ..model.base_file import save_model
@@ -73,8 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)  # more threads do not speed up the small matrices of this model
     config = dataclasses.replace(RECIPE, train_file=asked.corpus, max_samples=asked.samples)
     result = fit(config, on_report=_print)
-    shape = Shape(config.width, config.depth, config.heads, config.max_length)
-    save_model(asked.out, result.weights, shape)
+    save_model(asked.out, result.weights, config.shape)
     about = {
         "command": f"{parser.prog} --corpus {asked.corpus} --samples {asked.samples}",
         "corpus": asked.corpus,

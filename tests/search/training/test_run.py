@@ -22,7 +22,8 @@ from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.training.run import Summary, train
 from hpsearch.search.trials.document import Document, load_document, override, parse_assignments, with_presets
 from hpsearch.search.trials.reports import Report
-from hpsearch.trainer.guides.presets import SCENARIOS, weights_of
+from hpsearch.trainer.config.shape import Shape
+from hpsearch.trainer.guides.presets import SCENARIOS, SIZES
 
 COUNTING = """\
 import os
@@ -526,7 +527,8 @@ def test_a_change_without_an_effect_is_reported(cli: Cli) -> None:
 def test_the_help_counts_the_weights_of_each_size(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100000")
     shown = cli("train", "--help")[1]
-    small, medium, large = (weights_of(size) / 1e6 for size in ("small", "medium", "large"))
+    shapes = [Shape(size["width"], size["depth"], size["heads"], 128) for size in SIZES.values()]
+    small, medium, large = (shape.weights / 1e6 for shape in shapes)
     assert (
         f"small, {small:.1f} million weights; on a GPU medium, {medium:.0f} million, or large, {large:.0f} million"
         in shown

@@ -17,7 +17,6 @@ from hpsearch.trainer.guides.presets import (
     SCENARIOS,
     SIZES,
     preset_values,
-    weights_of,
 )
 from hpsearch.trainer.model.gpt import GPT
 
@@ -60,11 +59,11 @@ def test_a_scenario_and_a_size_go_together_in_any_order(names: tuple[str, str]) 
 
 @pytest.mark.parametrize(("size", "millions"), [("small", 0.48), ("medium", 19.2), ("large", 85.4)])
 def test_the_weights_of_a_size_are_counted(size: str, millions: float) -> None:
-    shape = SIZES[size]
+    shape = Shape(*(SIZES[size][name] for name in ("width", "depth", "heads")), 128)
     with torch.device("meta"):
-        model = GPT(Shape(shape["width"], shape["depth"], shape["heads"], 128))
-    assert weights_of(size) == sum(parameter.numel() for parameter in model.parameters())
-    assert weights_of(size) / 1e6 == pytest.approx(millions, abs=0.05)
+        model = GPT(shape)
+    assert shape.weights == sum(parameter.numel() for parameter in model.parameters())
+    assert shape.weights / 1e6 == pytest.approx(millions, abs=0.05)
 
 
 def test_given_parameters_are_left_out_of_a_preset() -> None:
