@@ -16,12 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ..trainer.config import rules
+from ..trainer.config.rules import Parameters
+from ..trainer.errors import ConfigError, DataError, TrainerError
 from .base import Objective, ObjectiveError, Trial
 from .errors import trainer_errors
 
 if TYPE_CHECKING:
     from ..trainer.config.models import TrainConfig
-    from ..trainer.config.rules import Parameters
     from ..trainer.config.training import TrainingConfig
 
 
@@ -57,7 +59,7 @@ class Requirements:
         return tuple(package for package in self.packages if find_spec(package) is None)
 
     @property
-    def told(self) -> str | None:
+    def problem(self) -> str | None:
         """The missing packages and how to install them, to be read after a name; None if none is missing."""
         if not self.missing:
             return None
@@ -87,7 +89,8 @@ def is_built_in(objective: str | Sequence[str]) -> bool:
 
 def load(name: str) -> Objective:
     """Load a built-in objective and what it imports. Raises `ObjectiveError` if a package is missing."""
-    for package in _present(name):
+    check_built_in(name)
+    for package in BUILT_IN[name].packages:
         if package not in BUILT_IN[name].later:
             import_module(package)  # so that the first trial need not wait for it
     train = _module(name).train
@@ -137,17 +140,15 @@ class ObjectiveDescription:
 
 def describe_objective(name: str) -> ObjectiveDescription:
     """Describe a built-in objective. Raises `ObjectiveError` if there is none of this name."""
-    from ..trainer.config.rules import defaults_of, rules
-
-    _known(name)
+    _check_name(name)
     module = _module(name)
     summary = (module.__doc__ or "").splitlines()[0].partition(": ")[2]
-    defaults = defaults_of(module.Config)
+    defaults = rules.defaults_of(module.Config)
     parameters = (
         ParameterDescription(parameter, defaults[parameter], rule.allowed, rule.help)
-        for parameter, rule in rules(module.Config).items()
+        for parameter, rule in rules.rules(module.Config).items()
     )
-    return ObjectiveDescription(name, summary, _missing(name), tuple(parameters))
+    return ObjectiveDescription(name, summary, BUILT_IN[name].problem, tuple(parameters))
 
 
 def can_share(objective: str | Sequence[str]) -> bool:
@@ -184,11 +185,12 @@ def packed(name: str, within: Callable[[Trial], AbstractContextManager[None]]) -
 
 def check_built_in(name: str) -> None:
     """Raise `ObjectiveError` if there is no built-in objective of this name, or a package is missing."""
-    _known(name)
-    _present(name)
+    _check_name(name)
+    if (problem := BUILT_IN[name].problem) is not None:
+        raise ObjectiveError(f'the objective "{name}" {problem}')
 
 
-def _known(name: str) -> None:
+def _check_name(name: str) -> None:
     """Raise `ObjectiveError` if there is no built-in objective of this name."""
     if name not in BUILT_IN:
         near = difflib.get_close_matches(name, BUILT_IN, 1)
@@ -204,6 +206,11 @@ def config_class(objective: str | Sequence[str]) -> type[Parameters] | None:
     if not isinstance(objective, str) or not is_built_in(objective):
         return None
     return _module(objective).Config
+
+
+def _parameters(objective: str | Sequence[str]) -> type[Parameters]:
+    """The same; for other objectives a class without parameters."""
+    return config_class(objective) or Parameters
 
 
 def training_config(objective: str | Sequence[str]) -> type[TrainingConfig] | None:
@@ -229,18 +236,13 @@ def trainers() -> list[str]:
 
 def known_parameters(objective: str | Sequence[str]) -> frozenset[str] | None:
     """The names of a built-in objective's parameters; None for other objectives."""
-    from ..trainer.config.rules import known_parameters
-
     config = config_class(objective)
-    return None if config is None else known_parameters(config)
+    return None if config is None else rules.known_parameters(config)
 
 
 def with_defaults(objective: str | Sequence[str], params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters, completed with the defaults of a built-in objective."""
-    from ..trainer.config.rules import defaults_of
-
-    config = config_class(objective)
-    return dict(params) if config is None else defaults_of(config) | dict(params)
+    return rules.defaults_of(_parameters(objective)) | dict(params)
 
 
 def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -248,8 +250,6 @@ def parameter_problems(objective: str, params: Mapping[str, Any]) -> list[tuple[
 
     A message about several parameters comes with the first that is given. Empty for other objectives.
     """
-    from ..trainer.errors import ConfigError
-
     config = config_class(objective)
     if config is None:
         return []
@@ -274,8 +274,6 @@ def sharing_problems(
     objective: str | Sequence[str], params: Mapping[str, Any], strategy: str
 ) -> list[tuple[str, str]]:
     """Why several processes cannot share a trial of a built-in objective, like `parameter_problems`."""
-    from ..trainer.errors import ConfigError
-
     config = training_config(objective)
     if config is None:
         return []
@@ -289,7 +287,6 @@ def sharing_problems(
 def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | None:
     """The rank of adapters and the highest useful one, if the rank exceeds it; else None."""
     from ..trainer.config.models import LoraConfig
-    from ..trainer.errors import TrainerError
     from ..trainer.guides.footprint import highest_rank
 
     if config_class(objective) is not LoraConfig:
@@ -306,14 +303,14 @@ def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | No
 
 def is_bundled(objective: str | Sequence[str], name: str, value: object) -> bool:
     """Whether the value of a built-in objective's parameter names data that needs no file."""
-    config = config_class(objective)
-    return config is not None and name in config.files and value in config.bundled_data
+    config = _parameters(objective)
+    return name in config.files and value in config.bundled_data
 
 
 def missing_file(objective: str, name: str, value: object) -> str | None:
     """The message if a parameter of a built-in objective names a file that does not exist; else None."""
-    config = config_class(objective)
-    if config is None or not isinstance(value, str) or name not in (*config.files, *config.models):
+    config = _parameters(objective)
+    if not isinstance(value, str) or name not in (*config.files, *config.models):
         return None
     if is_bundled(objective, name, value):
         return None
@@ -325,8 +322,7 @@ def missing_file(objective: str, name: str, value: object) -> str | None:
 
 def identifying(objective: str | list[str], params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that identify a run; the others may change when it is resumed."""
-    config = config_class(objective)
-    ignored = () if config is None else config.not_identifying
+    ignored = _parameters(objective).not_identifying
     return {name: value for name, value in params.items() if name not in ignored}
 
 
@@ -336,12 +332,8 @@ def fingerprints(objective: str | list[str], values: Mapping[str, Sequence[Any]]
     Empty for a user's objective, whose files are unknown. Missing files are left out; the trials report them.
     """
     from ..trainer.data.texts import fingerprint
-    from ..trainer.errors import DataError
 
-    config = config_class(objective)
-    if config is None:
-        return {}
-    hashes = {}
+    config, hashes = _parameters(objective), {}
     for file in (value for name in config.files for value in values.get(name, ())):
         if isinstance(file, str) and file not in config.bundled_data:
             with suppress(DataError):
@@ -354,12 +346,9 @@ def interval_of(objective: str | list[str], parameter: str) -> str | None:
 
     The trainer's parameters have Hugging Face's names, so their intervals also hold for a user's objective.
     """
-    from ..trainer.config.rules import rules
-
-    built_in = config_class(objective)
-    configs = [built_in] if built_in is not None else [cast(Any, config_class(name)) for name in trainers()]
-    for config in configs:
-        rule = rules(config).get(parameter if built_in else parameter.rpartition(".")[2])
+    built_in = is_built_in(objective)
+    for name in [objective] if built_in else trainers():
+        rule = rules.rules(_parameters(name)).get(parameter if built_in else parameter.rpartition(".")[2])
         if rule is not None and rule.kind in (int, float):
             return rule.interval
     return None
@@ -370,12 +359,8 @@ def idle_parameters(objective: str, params: Mapping[str, Any]) -> dict[str, tupl
 
     The condition comes in words, to be read after "unless", and as a `when` of a space file.
     """
-    from ..trainer.config.rules import idle_parameters
-
-    config = config_class(objective)
-    if config is None:
-        return {}
-    return {name: (need.text, need.when) for name, need in idle_parameters(config, params).items()}
+    idle = rules.idle_parameters(_parameters(objective), params)
+    return {name: (need.text, need.when) for name, need in idle.items()}
 
 
 def footprint(objective: str | list[str], params: Mapping[str, Any], *, cuda: bool = False) -> int | None:
@@ -384,7 +369,6 @@ def footprint(objective: str | list[str], params: Mapping[str, Any], *, cuda: bo
     `cuda` says that the device `auto` is a CUDA device. None for other objectives, invalid configurations,
     and bases that cannot be read.
     """
-    from ..trainer.errors import TrainerError
     from ..trainer.guides.footprint import peak_bytes
 
     config = trainer_config(objective)
@@ -398,18 +382,6 @@ def footprint(objective: str | list[str], params: Mapping[str, Any], *, cuda: bo
 
 def _module(name: str) -> ObjectiveModule:
     return cast(ObjectiveModule, import_module(f".{_MODULES.get(name, name)}", __package__))
-
-
-def _present(name: str) -> tuple[str, ...]:
-    """The packages of an objective. Raises `ObjectiveError` if one is missing, saying how to install it."""
-    if (problem := _missing(name)) is not None:
-        raise ObjectiveError(f'the objective "{name}" {problem}')
-    return BUILT_IN[name].packages
-
-
-def _missing(name: str) -> str | None:
-    """The missing packages of an objective and how to install them; None if none is missing."""
-    return BUILT_IN[name].told
 
 
 def _problem(problem: str, params: Mapping[str, Any]) -> tuple[str, str]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ..trainer.errors import TrainerError
 from .base import ObjectiveError
 
 
 @contextmanager
 def trainer_errors() -> Iterator[None]:
     """Raise the trainer's errors about a configuration or a file as `ObjectiveError`."""
-    from ..trainer.errors import TrainerError
-
     try:
         yield
     except TrainerError as error:  # its message says what to change

@@ -5,10 +5,9 @@ Its parameters are the fields of `hpsearch.trainer.config.models.PretrainConfig`
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ...trainer.config.models import PretrainConfig as Config
 from ..base import Trial
+from .lora import export
 
 __all__ = ["Config", "export", "train"]
 
@@ -18,10 +17,3 @@ def train(trial: Trial) -> float:
     from ..runs import train_with
 
     return train_with(Config, trial)
-
-
-def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
-    """Write the files of `hpsearch.trainer.output.export`."""
-    from ...trainer.output.export import export
-
-    return export(checkpoint, folder, merge=merge)

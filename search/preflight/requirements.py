@@ -28,5 +28,5 @@ def check_extras(spec: Spec) -> None:
 
 def missing(name: str | None) -> str | None:
     """What must be installed for a sampler, a tracker or a strategy, in a sentence; None for nothing."""
-    problem = PACKAGES[name].told if name in PACKAGES else None
+    problem = PACKAGES[name].problem if name in PACKAGES else None
     return problem and f'"{name}" {problem}'
