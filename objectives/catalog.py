@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,6 +25,7 @@ from .errors import trainer_errors
 if TYPE_CHECKING:
     from ..trainer.config.models import TrainConfig
     from ..trainer.config.training import TrainingConfig
+    from .runs import PackedTrials, Within
 
 
 class ObjectiveModule(Protocol):
@@ -156,25 +157,12 @@ def can_share(objective: str | Sequence[str]) -> bool:
     return not is_built_in(objective) or training_config(objective) is not None
 
 
-class PackedObjective(Protocol):
-    """Runs several trials at once, in one process."""
-
-    @property
-    def busy(self) -> bool: ...
-
-    def join(self, trial: Trial) -> None: ...
-
-    def leave(self, trial: Trial) -> None: ...
-
-    def advance(self) -> list[tuple[Trial, float | BaseException]]: ...
-
-
 def can_pack(objective: str | list[str]) -> bool:
     """Whether several trials of an objective can train at once in a process, on a common frozen base."""
     return objective == "lora"
 
 
-def packed(name: str, within: Callable[[Trial], AbstractContextManager[None]]) -> PackedObjective:
+def packed(name: str, within: Within) -> PackedTrials:
     """Runs several trials of a built-in objective at once; `within` as in `runs.PackedTrials`."""
     from .runs import PackedTrials
 
@@ -287,13 +275,13 @@ def sharing_problems(
 def idle_rank(objective: str, params: Mapping[str, Any]) -> tuple[int, int] | None:
     """The rank of adapters and the highest useful one, if the rank exceeds it; else None."""
     from ..trainer.config.models import LoraConfig
-    from ..trainer.guides.footprint import highest_rank
+    from ..trainer.guides.footprint import shape_of
 
     if config_class(objective) is not LoraConfig:
         return None
     try:
         config = LoraConfig.from_params(params)
-        highest = highest_rank(config)
+        highest = shape_of(config).width
     except (TrainerError, OSError):
         return None  # `parameter_problems` and `missing_file` report it
     if config.finetuning_type != "lora" or config.lora_r <= highest:

@@ -6,29 +6,21 @@ import sys
 
 import torch
 
-if sys.platform == "win32":
-    import psutil
 
-    def host_peak() -> float:
-        """This process's largest resident set so far."""
+def host_peak() -> float:
+    """This process's largest resident set so far, including earlier runs of the same worker."""
+    if sys.platform == "win32":
+        import psutil
+
         return psutil.Process().memory_info().peak_wset / 1e6
-elif sys.platform == "linux":
-
-    def host_peak() -> float:
-        """This process's largest resident set so far, including earlier runs of the same worker.
-
-        `getrusage` would not do: its value starts at the size of the parent process.
-        """
+    if sys.platform == "linux":  # where the value of `getrusage` starts at the size of the parent process
         with open("/proc/self/status", encoding="ascii") as status:
             peak = next(line for line in status if line.startswith("VmHWM:"))
         return int(peak.split()[1]) * 1024 / 1e6
-else:
     import resource
 
-    def host_peak() -> float:
-        """This process's largest resident set so far, including earlier runs of the same worker."""
-        unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS, else kibibytes
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage counts bytes on macOS, else kibibytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def reset_peak_memory(device: torch.device) -> None:

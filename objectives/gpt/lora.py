@@ -16,10 +16,10 @@ __all__ = ["Config", "export", "problems_of_files", "train"]
 
 def problems_of_files(config: Config) -> list[str]:
     """Problems with the base's file: not a base, or made for shorter sequences."""
-    from ...trainer.guides.footprint import longest_sequence
+    from ...trainer.guides.footprint import shape_of
 
     try:
-        longest = longest_sequence(config)
+        longest = shape_of(config).max_length
     except FileNotFoundError:
         return []  # `catalog.missing_file` reports it
     except OSError as error:

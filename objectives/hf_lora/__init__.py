@@ -17,13 +17,9 @@ from pathlib import Path
 
 from ..base import Trial
 from .config import Config
+from .files import problems_of_files
 
-
-def problems_of_files(config: Config) -> list[str]:
-    """Problems with the model's files: none there, or rows longer than it takes."""
-    from .files import model_problems
-
-    return model_problems(config)
+__all__ = ["Config", "export", "problems_of_files", "train"]
 
 
 def train(trial: Trial) -> float:

@@ -33,13 +33,11 @@ def shipped_model() -> tuple[Path, str]:
         folder = cache_folder() / "models" / f"gpt-{base.sha256[:16]}-{CONVERSION_VERSION}"
         if not _is_whole(folder):
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with filelock.FileLock(
-                folder.with_name(f".{folder.name}.lock")
-            ):  # other processes may write it too
+            # Other processes may write it too.
+            with filelock.FileLock(folder.with_name(f".{folder.name}.lock")):
                 _write(base, folder)
-    except (
-        Exception
-    ) as error:  # safetensors, tokenizers and the system raise different errors for a full disk
+    # Safetensors, tokenizers and the system raise different errors for a full disk.
+    except Exception as error:
         raise ConfigError(
             [f"model: the default model cannot be written to the cache (HPSEARCH_CACHE): {error}"]
         ) from error

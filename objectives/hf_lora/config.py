@@ -41,9 +41,8 @@ class Config(Adapters, TrainingConfig):
         str, "", "a folder with a model, or its id on the hub (default: the small GPT that ships, as a GPT-2)"
     )
     revision: str | None = optional(str, "", "branch, tag or commit of a model on the hub (default: main)")
-    local_files_only: bool = field(
-        default=True,
-        metadata={"rule": Rule(bool, "use only models in this machine's cache; false: download if missing")},
+    local_files_only: bool = switch(
+        "use only models in this machine's cache; false: download if missing", default=True
     )
     train_file: str = text(
         "english", (), "a .jsonl, .json, .csv, .tsv or text file, or a folder; or english, python"

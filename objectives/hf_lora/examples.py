@@ -12,6 +12,7 @@ The number of truncated rows is printed on stderr.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from array import array
@@ -66,10 +67,8 @@ def load_examples(config: Config, tokenizer: Any, model: str) -> Examples:
 
     `model` identifies the tokenizer. Raises `DataError` if a row does not fit the task, or there are too few.
     """
-    files = [
-        file for file in (config.train_file, config.validation_file) if file and file not in NAMED_CORPORA
-    ]
-    stamps = tuple(list_files(Path(file)) for file in files)
+    files = filter(None, (config.train_file, config.validation_file))
+    stamps = tuple(list_files(Path(file)) for file in files if file not in NAMED_CORPORA)
     key = (model, stamps, *(getattr(config, name) for name in EXAMPLE_PARAMETERS))
     if key not in _kept:
         while len(_kept) >= MAX_KEPT_SETS:
@@ -111,11 +110,10 @@ def _chat(tokenizer: Any) -> ChatFormat | None:
     def formatted(messages: list[dict[str, Any]]) -> tuple[str, str]:
         if (role := messages[-1]["role"]) != "assistant":
             raise DataError(f"the role of its last message is {role!r}, needs 'assistant'")
+        write = functools.partial(tokenizer.apply_chat_template, tokenize=False)
         try:
-            whole: str = tokenizer.apply_chat_template(messages, tokenize=False)
-            before: str = tokenizer.apply_chat_template(
-                messages[:-1], tokenize=False, add_generation_prompt=True
-            )
+            whole: str = write(messages)
+            before: str = write(messages[:-1], add_generation_prompt=True)
         except jinja2.TemplateError as error:  # unknown roles, for example
             raise DataError(f"the tokenizer's chat template refuses its messages: {error}") from error
         if not whole.startswith(before):

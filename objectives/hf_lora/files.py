@@ -109,7 +109,7 @@ def _on_the_hub(config: Config, may_download: bool) -> Path | None:
     return folder.absolute()
 
 
-def model_problems(config: Config) -> list[str]:
+def problems_of_files(config: Config) -> list[str]:
     """What rules out a configuration: the files of its model, or a missing package."""
     if config.load_in_4bit and find_spec("bitsandbytes") is None:
         return ["load_in_4bit: needs bitsandbytes, which is not installed: pip install bitsandbytes"]
@@ -165,9 +165,9 @@ def _text_config(about: dict[str, Any]) -> dict[str, Any]:
 
 def _longest_shipped() -> int:
     from ...trainer.config.models import LoraConfig
-    from ...trainer.guides.footprint import longest_sequence
+    from ...trainer.guides.footprint import shape_of
 
-    return longest_sequence(LoraConfig(max_steps=1))
+    return shape_of(LoraConfig(max_steps=1)).max_length
 
 
 def fingerprint(folder: Path) -> str:
@@ -176,9 +176,8 @@ def fingerprint(folder: Path) -> str:
     Raises `ConfigError` if a file cannot be read.
     """
     digest = hashlib.sha256()
-    for path in sorted(
-        {path for pattern in MODEL_PATTERNS for path in folder.glob(pattern) if path.is_file()}
-    ):
+    paths = {path for pattern in MODEL_PATTERNS for path in folder.glob(pattern)}
+    for path in filter(Path.is_file, sorted(paths)):
         size = path.stat().st_size
         digest.update(f"{path.name}\0{size}\0".encode())
         with _readable(path), path.open("rb") as file:

@@ -31,6 +31,7 @@ CLASSES = {  # of transformers
 PEFT_TASKS = {"causal_lm": "CAUSAL_LM", "seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_classification": "SEQ_CLS"}
 HEADS = ("classifier", "score")  # peft trains and saves these as a whole for SEQ_CLS
 ADAPTABLE = ("Linear", "Conv1D", "Embedding")
+AS_IT_IS = {"local_files_only": True, "trust_remote_code": False}  # no download, no code of a model
 MAX_QUOTED_LETTERS = 400  # letters quoted of a library's message
 
 
@@ -42,9 +43,7 @@ def load_tokenizer(folder: Path) -> Any:
     transformers.utils.logging.set_verbosity_error()  # our own errors say what matters
     transformers.utils.logging.disable_progress_bar()
     with _loading_errors(folder):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **AS_IT_IS)
     if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
         tokenizer.pad_token = tokenizer.eos_token
     tokenizer.padding_side = "right"
@@ -74,18 +73,15 @@ def load_model(
     if config.load_in_4bit:
         more |= {"quantization_config": _four_bits(device), "device_map": {"": device}}
     with _loading_errors(folder):
-        about = transformers.AutoConfig.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
+        about = transformers.AutoConfig.from_pretrained(folder, **AS_IT_IS)
         _check_task(config, about)
         model, info = getattr(transformers, CLASSES[config.task]).from_pretrained(
             folder,
             dtype=dtype,
-            local_files_only=True,
             use_safetensors=True,
-            trust_remote_code=False,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # a head for other classes; `_new_modules` checks the rest
+            **AS_IT_IS,
             **more,
         )
     new = _new_modules(config, model, info, len(classes))
@@ -146,13 +142,9 @@ def trained_tensors(model: Any) -> dict[str, Tensor]:
 
 def blocks_of(model: Any) -> list[Any]:
     """The consecutive layers of a model: the entries of its outermost module lists."""
-    lists = {
-        name: module for name, module in model.named_modules() if isinstance(module, torch.nn.ModuleList)
-    }
-    outer = [
-        module for name, module in lists.items() if not any(name.startswith(f"{other}.") for other in lists)
-    ]
-    return [block for blocks in outer for block in blocks]
+    lists = {name: part for name, part in model.named_modules() if isinstance(part, torch.nn.ModuleList)}
+    inner = {name for name in lists for other in lists if name.startswith(f"{other}.")}
+    return [block for name, blocks in lists.items() if name not in inner for block in blocks]
 
 
 def _check_task(config: Config, about: Any) -> None:
@@ -164,11 +156,10 @@ def _check_task(config: Config, about: Any) -> None:
 
     masked = type(about) in transformers.AutoModelForMaskedLM._model_mapping
     one_way = not masked or about.is_decoder or has("seq2seq_lm")
-    if not has(config.task) or (config.task == "causal_lm" and not one_way):
-        others = [
-            task for task in CLASSES if task != config.task and has(task) and (one_way or task != "causal_lm")
-        ]
-        fits = f", which is for {' and '.join(others)}" if others else "; hf_lora does not train such models"
+    fitting = [task for task in CLASSES if has(task) and (one_way or task != "causal_lm")]
+    if config.task not in fitting:
+        tasks = " and ".join(fitting)
+        fits = f", which is for {tasks}" if tasks else "; hf_lora does not train such models"
         raise ConfigError([f"task: found {config.task}, but the model is a {about.model_type}{fits}"])
 
 

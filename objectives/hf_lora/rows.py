@@ -76,8 +76,8 @@ def split_rows(config: Config, chat: ChatFormat | None) -> tuple[list[Row], list
     Rows that are left out are reported on stderr.
     """
     if config.train_file in NAMED_CORPORA:
-        parts = corpus.split_documents(corpus.named_documents(config.train_file), config.validation_split)
-        train, held = ([Row(config.train_file, part.decode())] for part in parts)
+        texts = corpus.split_documents(corpus.named_documents(config.train_file), config.validation_split)
+        train, held = ([Row(config.train_file, text.decode())] for text in texts)
         return train, held
     rows = _rows(config.train_file, config, chat)
     if config.validation_file is None:
@@ -88,14 +88,11 @@ def split_rows(config: Config, chat: ChatFormat | None) -> tuple[list[Row], list
         train = [row for row in rows if row.fingerprint not in known]
         if left_out := len(rows) - len(train):
             say(f"{config.train_file}: left out {left_out} rows that are in validation_file too")
-    for part, some, where in (
-        ("train", train, config.train_file),
-        ("validate", held, config.validation_file),
-    ):
+    parts = ("train", train, config.train_file), ("validate", held, config.validation_file)
+    for purpose, some, where in parts:
         if not some:
-            raise DataError(
-                f"{where or config.train_file}: {len(rows)} rows leave none to {part} on; add more"
-            )
+            file = where or config.train_file
+            raise DataError(f"{file}: {len(rows)} rows leave none to {purpose} on; add more")
     return train, held
 
 
@@ -103,14 +100,9 @@ def _dealt(rows: list[Row], config: Config) -> tuple[list[Row], list[Row]]:
     """Split into whole rows; if there are only few, long texts, one is cut."""
     salt = f"{config.split_seed} "
     texts = [row for row in rows if row.prompt is None and row.label is None]
-    parts = (
-        corpus.deal([row.text.encode() for row in texts], config.validation_split, salt)
-        if texts
-        else ([], [])
-    )
-    train, held = (
-        [Row(config.train_file, text.decode(errors="ignore")) for text in part] for part in parts
-    )  # the cut may be inside a character
+    parts = corpus.deal([row.text.encode() for row in texts], config.validation_split, salt)
+    # The cut may be inside a character.
+    train, held = ([Row(config.train_file, text.decode(errors="ignore")) for text in part] for part in parts)
     classes: dict[str | None, list[tuple[str, Row]]] = {}
     for row in rows:
         if row.prompt is not None or row.label is not None:

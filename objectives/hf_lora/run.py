@@ -34,7 +34,7 @@ from ...trainer.runs.base import BaseRun, perplexity
 from ...trainer.seeds import seed_of
 from .config import Config
 from .examples import IGNORED, Example, collate, label_count, load_examples, unlearned
-from .files import fingerprint, folder_of, model_problems
+from .files import fingerprint, folder_of, problems_of_files
 from .model import blocks_of, load_model, load_tokenizer, trained_tensors, with_adapters
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class HfRun(BaseRun):
     config: Config
 
     def __init__(self, config: Config, ranks: Ranks = ALONE) -> None:
-        problems = model_problems(config)
+        problems = problems_of_files(config)
         if ranks.count > 1:
             problems += config.sharing_problems(ranks.strategy)
         if problems:
@@ -161,12 +161,8 @@ class HfRun(BaseRun):
 
     @property
     def origin(self) -> dict[str, Any]:
-        """The hashes of its text and of its base."""
-        return {
-            "corpus_sha256": self.examples.sha256,
-            "base_sha256": self.base_sha256,
-            "classes": list(self.examples.classes),
-        }
+        hashes = {"corpus_sha256": self.examples.sha256, "base_sha256": self.base_sha256}
+        return {**hashes, "classes": list(self.examples.classes)}
 
     @property
     def _causal(self) -> bool:

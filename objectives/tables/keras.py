@@ -14,7 +14,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -119,7 +119,7 @@ def train(trial: Trial) -> float:
         model = _network(keras, config, table, x.shape[1], metric)
         best = keras.models.clone_model(model)
     while rounds.goes_on:
-        order = _drawn(model, rounds, len(x))
+        order = _epoch_order(model, rounds, len(x))
         model.fit(
             x[order],
             y[order],
@@ -156,7 +156,7 @@ def _name(metric: str) -> str:
     return metric.removeprefix("val_")
 
 
-def _drawn(model: Any, rounds: Rounds, rows: int) -> NDArray[np.int64]:
+def _epoch_order(model: Any, rounds: Rounds, rows: int) -> NDArray[np.int64]:
     """Seed the dropouts for the next epoch, and draw the order of the rows."""
     rng = np.random.default_rng(rounds.seed)
     for layer in model.layers:
@@ -178,7 +178,7 @@ def _weights(config: Config, table: Table) -> NDArray[np.float32] | None:
 
 def _network(keras: Any, config: Config, table: Table, width: int, metric: str) -> Any:
     """The compiled network for rows of `width` numbers; for a regression it predicts in the target's unit."""
-    layers, seed = keras.layers, _seeds(config.seed)
+    layers, seed = keras.layers, (seed_of("keras", config.seed, n) % 2**31 for n in itertools.count())
     penalty = keras.regularizers.L1L2(config.l1, config.l2) if config.l1 or config.l2 else None
 
     def dense(units: int, activation: str | None = None, **options: Any) -> Any:
@@ -208,11 +208,6 @@ def _network(keras: Any, config: Config, table: Table, width: int, metric: str) 
         jit_compile=False,  # by default TensorFlow compiles it, for seconds
     )
     return model
-
-
-def _seeds(seed: int) -> Iterator[int]:
-    """The seeds for the draws that initialize a network."""
-    return (seed_of("keras", seed, number) % 2**31 for number in itertools.count())
 
 
 def _optimizer(keras: Any, config: Config, rows: int) -> Any:

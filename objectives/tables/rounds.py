@@ -127,7 +127,6 @@ class RoundParameters(TableParameters):
 
     @classmethod
     def report_plan(cls, params: Mapping[str, Any]) -> ReportPlan:
-        """The length and the reports of runs with these parameters."""
         rounds = params.get(cls.length, defaults_of(cls)[cls.length])
         return ReportPlan(cls.length, rounds, params.get("eval_every"))
 

@@ -145,7 +145,6 @@ class Config(TableParameters):
 
     @classmethod
     def report_plan(cls, params: Mapping[str, Any]) -> ReportPlan:
-        """The length and the reports of runs with these parameters."""
         length = ESTIMATORS[params.get("estimator", cls.estimator)].rounds
         if length is None or params.get("cv") is not None:
             return ReportPlan("cv", params.get("cv", FOLDS), 1)

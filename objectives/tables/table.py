@@ -95,9 +95,8 @@ class Metrics:
         known: tuple[str, ...] = table.one_of(self.two, self.more, self.numbers)
         if wanted is not None and wanted not in known:
             target = table.one_of("has two classes", f"has {len(table.classes)} classes", "is a number")
-            raise ConfigError(
-                [f"{parameter}: found {wanted!r}, but the target {target}; allowed: {', '.join(known)}"]
-            )
+            found = f"found {wanted!r}, but the target {target}"
+            raise ConfigError([f"{parameter}: {found}; allowed: {', '.join(known)}"])
         return wanted or known[0]
 
     def goal(self, wanted: object) -> str | None:
@@ -164,13 +163,12 @@ def _table(
     classes, y = _targets(frame[name], task, data)
     x = _features(frame.drop(columns=[name]), data)
     rows = np.arange(len(frame))
-    validation = rows >= first if held is not None else _drawn(y, share, seed, by_class=bool(classes))
+    validation = rows >= first if held is not None else _held_rows(y, share, seed, by_class=bool(classes))
     if classes:
         unknown = sorted(set(y[validation]) - set(y[~validation]))
         if unknown:
-            raise DataError(
-                f"{validation_file}: has rows of the class {classes[unknown[0]]!r}, but {data} has none"
-            )
+            new = classes[unknown[0]]
+            raise DataError(f"{validation_file}: has rows of the class {new!r}, but {data} has none")
     if not validation.any() or validation.all():
         raise DataError(f"{data}: {len(frame)} rows are too few to train and to validate on")
     return Table(x[~validation], y[~validation], x[validation], y[validation], classes)
@@ -206,9 +204,8 @@ def _read(file: str) -> pd.DataFrame:
     except pd.errors.EmptyDataError:
         raise DataError(f"{file}: is empty") from None
     except (OSError, ValueError) as error:  # a ParserError names the line
-        raise DataError(
-            f"{file}: {str(error).strip().removeprefix('Error tokenizing data. C error: ')}"
-        ) from error
+        reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
+        raise DataError(f"{file}: {reason}") from error
     if len(frame) == 0 or len(frame.columns) < 2:
         raise DataError(
             f"{file}: found {len(frame)} rows of {len(frame.columns)} columns; "
@@ -283,7 +280,7 @@ def _features(frame: pd.DataFrame, data: str) -> pd.DataFrame:
     return features
 
 
-def _drawn(y: NDArray[Any], share: float, seed: int, *, by_class: bool) -> NDArray[np.bool_]:
+def _held_rows(y: NDArray[Any], share: float, seed: int, *, by_class: bool) -> NDArray[np.bool_]:
     """Choose validation rows: a share of the rows, or of each class."""
     rng = np.random.default_rng(seed)
     chosen = np.zeros(len(y), bool)

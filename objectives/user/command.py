@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -41,6 +42,7 @@ LIST_MACROS = ("env", "interpreter", "args", "args_no_hyphens", "args_no_boolean
 TRIAL_MACROS = ("seed", "checkpoint", "resume_from", "run")  # macros for values that differ in each trial
 
 
+@dataclass(frozen=True)
 class CommandObjective:
     """Runs a command for each trial.
 
@@ -50,24 +52,21 @@ class CommandObjective:
     does not have, because the parameter's condition is not met, are left out.
     """
 
-    def __init__(
-        self, command: list[str], metric: str, processes: int = 1, parameters: Collection[str] = ()
-    ) -> None:
-        self._command = command
-        self._parameters = parameters
-        self._metric = metric
-        self._processes = processes
+    command: list[str]
+    metric: str
+    processes: int = 1
+    parameters: Collection[str] = ()
 
     def __call__(self, trial: Trial, /) -> float:
         own = own_values(trial)
         params = flat(trial.params)
-        words = expand(without_absent(self._command, absent(self._parameters, params)), params, own)
+        words = expand(without_absent(self.command, absent(self.parameters, params)), params, own)
         environment = os.environ | UNBUFFERED | {"HPSEARCH_TRIAL": str(trial.number)}
         environment |= {f"HPSEARCH_{name.upper()}": as_text(value) for name, value in own.items()}
         ranks: list[Process] = []
         delivery = _Delivery(trial)
         written: dict[Path, FileState] = {}
-        with rendezvous(self._processes) as variables:
+        with rendezvous(self.processes) as variables:
             try:
                 for rank, of_rank in enumerate(variables):
                     ranks.append(_started(words, environment | of_rank, leads=rank == 0))
@@ -86,7 +85,7 @@ class CommandObjective:
 
     def _follow(self, name: str, ranks: Sequence[Process], output: Output, delivery: _Delivery) -> float:
         """Pass on the reports of rank 0 as they come, until all ranks have ended. Returns the last value."""
-        lines, reports = LineSplitter(), ReportFinder(self._metric)
+        lines, reports = LineSplitter(), ReportFinder(self.metric)
         for piece in output.pieces():
             printed = [report for line in lines.feed(piece.text) for report in reports.read(line)]
             delivery.add(printed, piece.waited)
@@ -94,8 +93,8 @@ class CommandObjective:
         _wait(name, ranks, output)
         if delivery.value is None:
             raise NothingReported(
-                f'the command ended without reporting "{self._metric}"; it must print lines such as '
-                + json.dumps({"step": 1, self._metric: 0.5}),
+                f'the command ended without reporting "{self.metric}"; it must print lines such as '
+                + json.dumps({"step": 1, self.metric: 0.5}),
                 detail=_in_words(reports.near_misses, output.last_errors(0)),
             )
         if reports.unusable:
@@ -258,9 +257,8 @@ def unknown_macro(word: str, known: Collection[str]) -> str | None:
         return None
     for macro in MACRO.finditer(word):
         if (config := CONFIG_MACRO.fullmatch(macro[0])) is not None:
-            strange = next(
-                (name for name in re.findall(r"\$(\w*)", config["own"]) if name not in TRIAL_MACROS), None
-            )
+            names = re.findall(r"\$(\w*)", config["own"])
+            strange = next((name for name in names if name not in TRIAL_MACROS), None)
             if strange is not None:
                 allowed = ", ".join(f"${name}" for name in TRIAL_MACROS)
                 return f'${{config:...}} has "${strange}" in "{config["own"].strip()}"; allowed: {allowed}'

@@ -106,9 +106,8 @@ def check_size(text: str) -> None:
 
     Aliases multiply what they refer to, and an alias may refer to a list or mapping that contains it.
     """
-    around: list[
-        tuple[str | None, int]
-    ] = []  # the open collections: their anchors, and the count before them
+    # The open collections: their anchors, and the count before them.
+    around: list[tuple[str | None, int]] = []
     sizes: dict[str, int | None] = {}  # of anchored values; None while they are open
     count = 0
     for event in YAML(typ="safe", pure=True).parse(text):

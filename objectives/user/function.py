@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import importlib.util
 import os
@@ -13,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ...trainer.config.rules import did_you_mean
 from ..base import Objective, ObjectiveError
 
 
@@ -31,10 +31,7 @@ def load_function(name: str) -> Objective:
     for part in function_name.split("."):
         function = getattr(function, part, None)
     if function is None:
-        near = difflib.get_close_matches(
-            function_name, [n for n in dir(module) if callable(getattr(module, n))], 1
-        )
-        hint = f', did you mean "{near[0]}"?' if near else ""
+        hint = did_you_mean(function_name, [each for each in dir(module) if callable(getattr(module, each))])
         raise ObjectiveError(f'objective "{name}": {source} has no "{function_name}"{hint}')
     if not callable(function):
         raise ObjectiveError(

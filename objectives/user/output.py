@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
 from typing import IO, BinaryIO
 
 from ..reports import quoted
@@ -58,9 +57,7 @@ class Output:
     def __enter__(self) -> Output:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._streams.close()
 
     def pieces(self) -> Iterator[Piece]:
@@ -100,9 +97,7 @@ class Output:
         """Read and pass on the output that is available now. Returns the part of rank 0."""
         printed: list[bytes] = []
         size = 0
-        while size < MAX_READ_BYTES and (
-            ready := self._selector.select(0) if self._selector.get_map() else []
-        ):
+        while size < MAX_READ_BYTES and (ready := self._selector.select(0)):
             for key, _ in ready:
                 assert not isinstance(key.fileobj, int)
                 read = os.read(key.fd, 1 << 16)

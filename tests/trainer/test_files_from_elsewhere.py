@@ -27,7 +27,7 @@ from hpsearch.trainer.checkpoint import (
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig
 from hpsearch.trainer.config.shape import Shape
 from hpsearch.trainer.errors import CheckpointError, ConfigError
-from hpsearch.trainer.guides.footprint import longest_sequence
+from hpsearch.trainer.guides.footprint import shape_of
 from hpsearch.trainer.header import MAX_HEADER_BYTES, SHIPPED_BASE
 from hpsearch.trainer.model.base_file import load_base
 from hpsearch.trainer.model.gpt import GPT
@@ -96,7 +96,7 @@ def test_a_base_of_an_absurd_shape_is_refused(tmp_path: Path, shape: Any, told: 
     path = tmp_path / "base.safetensors"
     write_tensors(path, weights(), {"shape": shape})
     refused(lambda: load_base(path), f"^{re.escape(str(path))}: not a base.*{told}")
-    refused(lambda: longest_sequence(LoraConfig(base=str(path), max_steps=1)), told)
+    refused(lambda: shape_of(LoraConfig(base=str(path), max_steps=1)).max_length, told)
     [problem] = problems_of_files(LoraConfig(base=str(path), max_steps=1))
     assert re.search(told, problem), "hpsearch validate says so too"
 
@@ -134,7 +134,7 @@ READERS: list[Callable[[Path], object]] = [
     read_tensors,
     load_checkpoint,
     load_model,
-    lambda path: longest_sequence(LoraConfig(base=str(path), max_steps=1)),
+    lambda path: shape_of(LoraConfig(base=str(path), max_steps=1)).max_length,
 ]
 
 

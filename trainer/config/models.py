@@ -169,3 +169,6 @@ class PretrainConfig(TrainConfig):
         if values["width"] % values["heads"]:
             problems.append(f"width: found {values['width']}, needs a multiple of heads ({values['heads']})")
         return problems
+
+
+KINDS: Mapping[str, type[TrainConfig]] = {kind.objective: kind for kind in (LoraConfig, PretrainConfig)}

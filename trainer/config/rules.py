@@ -105,9 +105,8 @@ def text(default: str, choices: tuple[str, ...], help: str) -> str:
     return field(default=default, metadata={"rule": Rule(str, help, choices=choices)})
 
 
-def switch(help: str) -> bool:
-    """A flag that is off by default."""
-    return field(default=False, metadata={"rule": Rule(bool, help)})
+def switch(help: str, *, default: bool = False) -> bool:
+    return field(default=default, metadata={"rule": Rule(bool, help)})
 
 
 def optional(kind: type, interval: str, help: str, choices: tuple[str, ...] = ()) -> Any:

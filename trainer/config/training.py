@@ -189,7 +189,6 @@ class TrainingConfig(Parameters):
 
     @classmethod
     def report_plan(cls, params: Mapping[str, Any]) -> ReportPlan:
-        """The length and the reports of runs with these parameters."""
         length = next((name for name in LENGTHS if name in params), "max_steps")
         return ReportPlan(length, params.get(length), params.get("eval_every"))
 

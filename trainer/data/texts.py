@@ -125,9 +125,8 @@ def read_files(listing: Listing) -> tuple[list[TextFile], str | None]:
     kinds = (("hidden", list(listing.hidden)), ("binary", binary))
     left_out = " and ".join(f"{len(names)} {kind} ({_some(names)})" for kind, names in kinds if names)
     if not texts:
-        raise DataError(
-            f"{listing.path}: no text file in this folder{f', but {left_out}' if left_out else ''}"
-        )
+        but = f", but {left_out}" if left_out else ""
+        raise DataError(f"{listing.path}: no text file in this folder{but}")
     return texts, f"{listing.path}: read {len(texts)} files, left out {left_out}" if left_out else None
 
 
@@ -214,11 +213,9 @@ def prompt_and_text(record: Any, text_field: str | None) -> tuple[str, str]:
             return f"### Instruction:\n{asked}\n\n{given}### Response:\n", answer
         case {"messages": [_, *_] as messages} if all(map(_is_message, messages)):
             return "", "\n".join(f"{message['role']}: {message['content']}" for message in messages)
-    needed = (
-        f"{LAYOUTS}; or name the field with text_field"
-        if text_field is None
-        else f'"{text_field}" (text_field)'
-    )
+    needed = f'"{text_field}" (text_field)'
+    if text_field is None:
+        needed = f"{LAYOUTS}; or name the field with text_field"
     raise DataError(f"found the fields {fields_of(record)}, needs text in {needed}")
 
 

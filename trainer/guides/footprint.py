@@ -65,7 +65,7 @@ def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
     """
     if cuda and config.device == "auto":
         config = dataclasses.replace(config, device="cuda")
-    size = _size(config)
+    size = shape_of(config)
     half = config.precision in HALF_PRECISIONS or (config.device == "cuda" and config.precision == "auto")
     trained = _trained(config, size)
     kept = FP32_BYTES * (_model(config, size) + trained + _state(config, size))
@@ -104,17 +104,7 @@ def footprint(config: TrainConfig, *, cuda: bool = False) -> Footprint:
 
 def trained_numbers(config: TrainConfig) -> int:
     """How many numbers a run of this configuration trains. Raises like `footprint`."""
-    return _trained(config, _size(config))
-
-
-def highest_rank(config: LoraConfig) -> int:
-    """The highest useful rank of adapters: the width of their base. Raises like `footprint`."""
-    return _size(config).width
-
-
-def longest_sequence(config: TrainConfig) -> int:
-    """The most tokens that the model reads at once. Raises like `footprint`."""
-    return _size(config).max_length
+    return _trained(config, shape_of(config))
 
 
 def peak_bytes(kind: type[TrainConfig], params: Mapping[str, Any], *, cuda: bool = False) -> int:
@@ -137,7 +127,8 @@ def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _size(config: TrainConfig) -> Shape:
+def shape_of(config: TrainConfig) -> Shape:
+    """The size of a run's model. Raises like `footprint`."""
     if isinstance(config, PretrainConfig):
         return config.shape
     assert isinstance(config, LoraConfig)

@@ -49,10 +49,7 @@ def _load_base(path: Path, stamp: int) -> Base:
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
     weights, header = read_file(path, "mmap")  # so that the workers of a machine share the memory
-    if sha256 != _shipped_sha256():  # the shipped file has no checksum, but its hash is known
+    shipped = json.loads(SHIPPED_BASE.with_suffix(".json").read_text(encoding="utf-8"))
+    if sha256 != shipped["sha256"]:  # the shipped file has no checksum, but its hash is known
         verified_metadata(path, weights, header)
     return Base(shape, weights, sha256)
-
-
-def _shipped_sha256() -> str:
-    return str(json.loads(SHIPPED_BASE.with_suffix(".json").read_text(encoding="utf-8"))["sha256"])

@@ -32,7 +32,6 @@ from ..ranks import RowShare
 class Dropout(nn.Module):
     """Inverted dropout with its own generator, so that other random draws do not change a run.
 
-    It uses 16 bits for each decision, four decisions for each draw: twice as fast as `F.dropout` on a CPU.
     `p` is rounded to 1/65536.
     """
 
@@ -53,14 +52,26 @@ class Dropout(nn.Module):
         self.drawn = self._mask(x)
 
     def _mask(self, x: Tensor) -> Tensor:
-        size = x.numel() if self.share is None else x.numel() // self.share.rows * self.share.whole
-        draws = torch.empty((size + 3) // 4, dtype=torch.int64, device=x.device)
-        draws.random_(-(2**63), None, generator=self.generator)  # all 64 bits; `random_()` draws only 63
-        drawn = draws.view(torch.int16)[:size]
-        if self.share is not None:
-            drawn = self.share.of(drawn.view(self.share.whole, -1))
-        kept = drawn.view(x.shape) >= round(self.p * 65536) - 32768
+        kept = random_bits(x[None], [self.generator], self.share)[0] >= round(self.p * 65536) - 32768
         return kept.to(x.dtype).mul_(1 / (1 - self.p))
+
+
+def random_bits(x: Tensor, generators: Sequence[torch.Generator], share: RowShare | None) -> Tensor:
+    """int16 of the shape of x [K, ...]: 16 bits for each decision of a dropout, drawn by K generators.
+
+    Four decisions for each draw: twice as fast as `F.dropout` on a CPU. `share` are the rows of the pass in
+    x, if other processes compute the others.
+    """
+    size = math.prod(x.shape[1:])
+    if share is not None:
+        size = size // share.rows * share.whole
+    draws = torch.empty(len(generators), (size + 3) // 4, dtype=torch.int64, device=x.device)
+    for row, generator in zip(draws, generators, strict=True):
+        row.random_(-(2**63), None, generator=generator)  # all 64 bits; `random_()` draws only 63
+    drawn = draws.view(torch.int16)[:, :size]
+    if share is not None:
+        drawn = share.of(drawn.view(share.whole, -1))
+    return drawn.view(x.shape)
 
 
 def dropout(p: float, generator: torch.Generator) -> nn.Module:

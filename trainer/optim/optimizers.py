@@ -62,11 +62,14 @@ class Stepper(Protocol):
         ...
 
     def step(self, gradients: Tensors, learning_rate: float | Tensor) -> Tensor:
-        """Clip the gradients and step. Returns their norm before clipping."""
+        """Clip the gradients in place, and step.
+
+        Returns their norm before clipping: a scalar on the device.
+        """
         ...
 
     def tensors(self) -> Tensors:
-        """The state by name."""
+        """The state by name: `exp_avg.<tensor>` and the like."""
         ...
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
@@ -74,11 +77,11 @@ class Stepper(Protocol):
         ...
 
 
-class Optimizer(ABC):
+class Optimizer(Stepper, ABC):
     """The base class: clips gradients, and names the tensors of the state."""
 
     by_layer = False  # whether it needs the tensors of each layer separately
-    recordable = False  # whether it never waits for the device, and its rate may be a scalar there
+    recordable = False
 
     def __init__(
         self,
@@ -96,10 +99,6 @@ class Optimizer(ABC):
 
     @torch.no_grad()
     def step(self, gradients: Tensors, learning_rate: float | Tensor) -> Tensor:
-        """Clip the gradients in place, and step.
-
-        Returns their norm before clipping: a scalar on the device.
-        """
         norm = self._norm_of(gradients.values())
         if self._config.max_grad_norm:
             share = (self._config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)  # like `clip_grad_norm_`
@@ -111,11 +110,9 @@ class Optimizer(ABC):
         return norm
 
     def tensors(self) -> Tensors:
-        """The state by name: `exp_avg.<tensor>` and the like."""
         return {f"{key}.{name}": held for name, state in self._state.items() for key, held in state.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """The inverse of `tensors`. Raises `KeyError` where one is missing."""
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name])
 

@@ -27,7 +27,7 @@ from ..checkpoint import (
     read_tensors,
     write_tensors,
 )
-from ..config.models import LoraConfig, PretrainConfig, TrainConfig
+from ..config.models import KINDS, LoraConfig, TrainConfig
 from ..config.rules import known_parameters
 from ..errors import CheckpointError, ConfigError
 from ..guides.footprint import trained_numbers
@@ -58,7 +58,8 @@ def export(checkpoint: Path, folder: Path, *, merge: bool = False) -> list[Path]
         pack.load_for_eval(config, weights)
         save_model(folder / MODEL, pack.model.state_dict(), pack.model.shape)
         return [folder / MODEL]
-    about = _about_adapter(config, state["identity"]) | {"val_loss": _value(config, state)}
+    value = state["best"] if config.keeps_best else state["reports"][-1]["value"]
+    about = _about_adapter(config, state["identity"]) | {"val_loss": float(value)}
     write_tensors(folder / ADAPTER, pack.by_layer(weights), about)
     write_anew(folder / ADAPTER_CONFIG, json.dumps(about, indent=2) + "\n")
     written = [folder / ADAPTER, folder / ADAPTER_CONFIG]
@@ -112,11 +113,10 @@ def _model_of(path: Path, about: dict[str, Any], weights: Tensors, *, by_layer: 
 
 def _config_of(path: Path, identity: Any) -> TrainConfig:
     """The configuration of the run that wrote a file. Raises `CheckpointError` if there is none in it."""
-    kinds: dict[object, type[TrainConfig]] = {kind.objective: kind for kind in (LoraConfig, PretrainConfig)}
-    named = identity.get("objective") if isinstance(identity, dict) else None
-    kind = kinds.get(named) if isinstance(named, str) else None
+    name = identity.get("objective") if isinstance(identity, dict) else None
+    kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise CheckpointError(f"{path}: not the file of a {' or '.join(map(str, kinds))} run")
+        raise CheckpointError(f"{path}: not the file of a {' or '.join(KINDS)} run")
     known = known_parameters(kind)
     try:
         return kind.from_params({name: value for name, value in identity.items() if name in known})
@@ -154,10 +154,6 @@ def _pack_of(
     expected = pack.init_tensors(plain)
     check_alike(path, weights, pack.by_layer(expected) if by_layer else expected)
     return config, pack
-
-
-def _value(config: TrainConfig, state: dict[str, Any]) -> float:
-    return float(state["best"] if config.keeps_best else state["reports"][-1]["value"])
 
 
 def _about_adapter(config: LoraConfig, identity: dict[str, Any]) -> dict[str, Any]:

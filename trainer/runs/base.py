@@ -236,16 +236,9 @@ class BaseRun(ABC):
             value = self.best
             self.load_weights(self.best_weights)
         samples = self.step * self.config.rows_per_step
+        weights, reports = self.sharding.gather(self.weights()), tuple(self.reports)
         assert self.stopped is not None
-        return FitResult(
-            value,
-            self.step,
-            samples,
-            self.seconds,
-            self.stopped,
-            tuple(self.reports),
-            self.sharding.gather(self.weights()),
-        )
+        return FitResult(value, self.step, samples, self.seconds, self.stopped, reports, weights)
 
     def save(self, folder: Path) -> None:
         """Save everything needed to resume as if the run had not stopped. Called right after `validate`.
@@ -285,12 +278,11 @@ class BaseRun(ABC):
         parts, state = loaded
         check_state(folder, state)
         mine, saved = self.identity, state["identity"]
-        if differing := [name for name in mine if saved.get(name) != mine[name]]:
-            differences = "; ".join(
-                f"{name}: {saved.get(name)!r:.200} there, {mine[name]!r} here" for name in differing
-            )
+        pairs = {name: (saved.get(name), mine[name]) for name in mine if saved.get(name) != mine[name]}
+        if pairs:
+            listed = "; ".join(f"{name}: {a!r:.200} there, {b!r} here" for name, (a, b) in pairs.items())
             raise CheckpointError(
-                f"{folder}: holds the checkpoint of another run ({differences}); "
+                f"{folder}: holds the checkpoint of another run ({listed}); "
                 "start over, or choose another folder"
             )
         parts = {part: self.sharding.shard(tensors) for part, tensors in parts.items()}

@@ -100,7 +100,6 @@ class GptRun(BaseRun):
         self.train_seconds += clock() - began
 
     def next_pass(self) -> Pass:
-        """The inputs of the next pass; the same again until `passed` is called."""
         if not self._passes:
             config, rows = self.config, self.config.rows_per_pass
             places = self.places(self.step)
@@ -125,11 +124,10 @@ class GptRun(BaseRun):
         return train_places(self.tokens, config.rows_per_step, config.max_length, seed=config.seed, step=step)
 
     def windows(self, places: Tensor) -> Tensor:
-        """uint8 [len(places), length + 1]: the windows of the run's text."""
         return windows_at(self.tokens, places, self.config.max_length)
 
     def learn(self, done: Pass, loss: Tensor, gradient: files.Tensors, rate: float | Tensor) -> None:
-        """Add the loss and gradients of a pass; after the last pass of a step, step at this rate.
+        """See `RunInPack`.
 
         Changes only tensors, in place, and does not wait for the device: losses stay there until the next
         report. In fp16 it does wait, because a step whose gradients are not finite is skipped; it still
@@ -150,7 +148,6 @@ class GptRun(BaseRun):
             self.grad_norm.copy_(self.optimizer.step(gradient, rate))
 
     def passed(self) -> None:
-        """Advance to the next pass."""
         done = self._passes.pop(0)
         if done.last:
             self.step += 1
@@ -164,11 +161,9 @@ class GptRun(BaseRun):
 
     @torch.no_grad()
     def load_weights(self, weights: files.Tensors) -> None:
-        """Load tensors as `weights` returns them."""
         super().load_weights(weights)
         self.pack.set_runs(self.pack.runs)  # updates the pack's copies
 
     @property
     def origin(self) -> dict[str, Any]:
-        """The hashes of its text and of its base."""
         return {"corpus_sha256": self.corpus.sha256, "base_sha256": self.pack.origin}

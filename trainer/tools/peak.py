@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ..config.models import LoraConfig, PretrainConfig, TrainConfig
+from ..config.models import KINDS, TrainConfig
 from ..memory import host_peak
 from ..model.build import on_device
 from ..runs.run import fit
@@ -59,5 +59,4 @@ def peak(config: TrainConfig) -> dict[str, Any]:
 
 if __name__ == "__main__":
     request = json.load(sys.stdin)
-    kinds = {kind.objective: kind for kind in (LoraConfig, PretrainConfig)}
-    print(json.dumps(peak(kinds[request["objective"]].from_params(request["params"]))))
+    print(json.dumps(peak(KINDS[request["objective"]].from_params(request["params"]))))

@@ -86,18 +86,23 @@ def range_test(
     plain = dataclasses.replace(config, **flat, **length)  # type: ignore[arg-type]   # each its own type
     run, untrained = GptRun(plain), GptRun(plain)
     rates = np.geomspace(low, high, steps).tolist()
-    losses, hardness = [], []
+    losses: list[float] = []
+    hardness: list[float] = []
     points: list[Point] = []
-    for step, rate in enumerate(rates):
-        losses.append(loss_of_step(run, rate))
-        hardness.append(loss_of_step(untrained, NO_RATE))
-        if not math.isfinite(losses[-1]):
-            return _conclude(losses[:-1], hardness[:-1], rates, diverged=True)
+    diverged = False
+    for step, rate in enumerate(rates, start=1):
+        loss, hard = loss_of_step(run, rate), loss_of_step(untrained, NO_RATE)
+        if diverged := not math.isfinite(loss):
+            break
+        losses.append(loss)
+        hardness.append(hard)
         points = _points(losses, hardness, rates)
         on_point(points[-1])
         if has_diverged([point.smoothed for point in points]):
-            return _conclude(losses, hardness, rates, diverged=step + 1 < steps)
-    return _conclude(losses, hardness, rates, diverged=False)
+            diverged = step < steps
+            break
+    proposed = proposal([point.learning_rate for point in points], [point.smoothed for point in points])
+    return RangeTest(tuple(points), diverged, proposed)
 
 
 def loss_of_step(run: GptRun, rate: float) -> float:
@@ -106,14 +111,6 @@ def loss_of_step(run: GptRun, rate: float) -> float:
     run.loss_total.zero_()
     run.train()
     return run.loss_total.item()
-
-
-def _conclude(
-    losses: Sequence[float], hardness: Sequence[float], rates: Sequence[float], *, diverged: bool
-) -> RangeTest:
-    points = tuple(_points(losses, hardness, rates))
-    proposed = proposal([point.learning_rate for point in points], [point.smoothed for point in points])
-    return RangeTest(points, diverged, proposed)
 
 
 def _points(losses: Sequence[float], hardness: Sequence[float], rates: Sequence[float]) -> list[Point]:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from ....objectives.base import Objective, TrialStopped
-from ....objectives.catalog import PackedObjective, is_built_in, packed
+from ....objectives.catalog import is_built_in, packed
 from ....objectives.resolve import reports_again, resolve
 from ....objectives.user.output import POLL_SECONDS
 from ....storage.files import OUTPUT, make_folder, opened
@@ -25,6 +25,9 @@ from ...trials.failures import failure_of
 from ...trials.reports import Report
 from ...trials.trial import FolderTrial, as_number
 from .channel import Channel, Message, end_session
+
+if TYPE_CHECKING:
+    from ....objectives.runs import PackedTrials
 
 RAY_REPORTERS = {"ray.tune", "ray.train", "ray.air"}  # modules through which functions report to Ray Tune
 _saved: set[int] = set()  # descriptors of the driver's output, which forked processes must not keep open
@@ -272,7 +275,7 @@ class PackServer(Server):
                 trial = self._trials.pop(ended.number)
                 self._tell(end_message(trial, outcome))
 
-    def _begin(self, pack: PackedObjective, message: Message) -> None:
+    def _begin(self, pack: PackedTrials, message: Message) -> None:
         folder = Path(message["folder"])
         try:
             with printing_to(folder):

@@ -77,8 +77,8 @@ def test_the_split_is_a_share_of_each_class_without_overlap(
     rows: int, classes: int, share: float, seed: int
 ) -> None:
     y = np.arange(rows) % classes
-    chosen = tables._drawn(y, share, seed, by_class=True)
-    assert (chosen == tables._drawn(y, share, seed, by_class=True)).all()
+    chosen = tables._held_rows(y, share, seed, by_class=True)
+    assert (chosen == tables._held_rows(y, share, seed, by_class=True)).all()
     for each in range(classes):
         of_it = chosen[y == each]
         assert 0 <= of_it.sum() < len(of_it)

@@ -96,7 +96,7 @@ def test_adapters_of_hugging_face_have_the_losses_of_one_process(
     pytest.importorskip("peft")
     from hpsearch.objectives.hf_lora.config import Config
     from hpsearch.objectives.hf_lora.run import HfRun
-    from hpsearch.trainer.runs.base import train_to_end
+    from hpsearch.trainer.runs.base import drive, train_to_end
 
     monkeypatch.chdir(bench.folder)
     params = {"learning_rate": 1e-2, "batch_size": 3, "gradient_accumulation_steps": 3, "max_length": 32}
@@ -114,7 +114,7 @@ def test_adapters_of_hugging_face_have_the_losses_of_one_process(
     (trial,) = bench.trials()
     alone: list[float] = []
     run = HfRun(Config.from_params(params | {"seed": derived_seed(0, "trial", 0)}))
-    train_to_end(run, on_report=lambda report: alone.append(report.value))
+    train_to_end(run, drive(run, on_report=lambda report: alone.append(report.value)))
     assert list(trial.intermediate_values.values()) == pytest.approx(alone, abs=1e-5)
     assert ranks_in(bench.folder) == []
 

@@ -12,7 +12,7 @@ import pytest
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.data.texts import fingerprint, list_files, read_documents, read_files
 from hpsearch.trainer.errors import DataError
-from hpsearch.trainer.guides.footprint import longest_sequence
+from hpsearch.trainer.guides.footprint import shape_of
 from hpsearch.trainer.header import SHIPPED_BASE
 from hpsearch.trainer.model.base_file import load_base
 
@@ -185,7 +185,7 @@ def test_a_tilde_is_expanded_to_the_home(tmp_path: Path, monkeypatch: pytest.Mon
     config = LoraConfig(max_steps=1, base="~/base.safetensors", train_file="~/a.txt")
     assert list_files(Path(config.train_file)).path == tmp_path / "a.txt"
     assert fingerprint(Path(config.train_file)) == fingerprint(tmp_path / "a.txt")
-    assert load_base(config.base).shape == load_base().shape and longest_sequence(config) == 128
+    assert load_base(config.base).shape == load_base().shape and shape_of(config).max_length == 128
     with pytest.raises(DataError, match=r"~nobody here/a\.txt: cannot be read: No such file"):
         list_files(Path("~nobody here/a.txt"))
 

@@ -59,7 +59,8 @@ def test_a_scenario_and_a_size_go_together_in_any_order(names: tuple[str, str]) 
 
 @pytest.mark.parametrize(("size", "millions"), [("small", 0.48), ("medium", 19.2), ("large", 85.4)])
 def test_the_weights_of_a_size_are_counted(size: str, millions: float) -> None:
-    shape = Shape(*(SIZES[size][name] for name in ("width", "depth", "heads")), 128)
+    preset = SIZES[size]
+    shape = Shape(preset["width"], preset["depth"], preset["heads"], 128)
     with torch.device("meta"):
         model = GPT(shape)
     assert shape.weights == sum(parameter.numel() for parameter in model.parameters())
