@@ -35,6 +35,6 @@ def train(trial: Trial) -> float:
 
 def export(checkpoint: Path, folder: Path, *, merge: bool) -> list[Path]:
     """Write an adapter for `peft.PeftModel.from_pretrained`; with `merge` also a whole model in `merged/`."""
-    from .export import export
+    from .peft_export import export
 
     return export(checkpoint, folder, merge=merge)
