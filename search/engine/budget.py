@@ -15,8 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 from ...spaces import Spec
 from ...storage.trial_attrs import trained_to
 from ..formatting import counted
-from ..scheduling import expected_cost
 from ..scheduling.audit import AuditSample
+from ..scheduling.rungs import expected_cost
 from ..trials.selection import at_target, cut_short, search_trials
 from .confirmation_size import ConfirmationSize
 from .costs import TrialCosts

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.trial_attrs import CONFIRMS_SEED, confirms
-from ..scheduling import places_of
+from ..scheduling.rungs import places_of
 from ..trials.selection import cut_short
 from .clock import SearchClock
 from .confirmation_size import MIN_SEEDS, ConfirmationSize

@@ -15,8 +15,8 @@ from ...storage.files import CHECKPOINT, scratch_folder
 from ..engine.driver import Driver
 from ..engine.running import Assignment
 from ..engine.watcher import SearchView
-from ..scheduling import places_of
 from ..scheduling.pruners import make_pruner
+from ..scheduling.rungs import places_of
 
 MOST_TRIALS = 1000  # of a dry run
 LATEST_ASKS = 10  # the last proposals, from which the time of later ones is estimated

@@ -12,7 +12,7 @@ from ...spaces.stopping import Median, NoStopping, Percentile, Rungs
 from ..backends.resources import this_machine
 from ..engine.confirmation_size import CONFIRMATION_SHARE, ConfirmationSize
 from ..formatting import counted, duration, gibibytes, option
-from ..scheduling import promotes
+from ..scheduling.rungs import promotes
 from .measure import Measured, Probe
 from .memory import MemoryForecast
 from .simulated import SearchCosts, SimulatedSearch, TrainingCost

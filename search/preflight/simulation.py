@@ -27,16 +27,9 @@ from ...spaces.stopping import Median, Percentile, Rungs
 from ..engine.confirmation_size import ConfirmationSize
 from ..engine.costs import makespan
 from ..engine.deadline import LAST_CHANCE_MARGIN, MAX_OVERRUN, SECONDS_TO_END_PAUSED
-from ..scheduling import (
-    PromotionRule,
-    alike_of,
-    bracket_of_trial,
-    brackets_of,
-    expected_cost,
-    most_trials,
-    promotes,
-)
 from ..scheduling.audit import AuditSample
+from ..scheduling.promotion import PromotionRule
+from ..scheduling.rungs import alike_of, bracket_of_trial, brackets_of, expected_cost, most_trials, promotes
 from .simulated import Move, Reached, SearchCosts, SimulatedSearch, TrainingCost, reported_at
 
 MOST_RUNS = 15  # simulated searches

@@ -18,8 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 from ...spaces import Spec
 from ...spaces.stopping import Rungs
 from ...storage.trial_attrs import AUDITED, audited_at, is_baseline, untrainable
-from ..scheduling import MIN_AUDITED, places_of
 from ..scheduling.observed import value_at
+from ..scheduling.rungs import MIN_AUDITED, places_of
 from ..trials.selection import search_trials
 from .confirmation import LEVEL
 

@@ -11,7 +11,7 @@ from ...spaces import Choice, Derived, Parameter, Range, describe
 from ...storage.locks import driver_running
 from ...storage.studies import PAUSED, trial_of
 from ...storage.trial_attrs import EVENTS, state_of
-from ..scheduling import brackets_of
+from ..scheduling.rungs import brackets_of
 from ..scheduling.standings import RungResult, bracket_of, rung_results, stopping_in_words
 from ..trials.advice import advice_after
 from ..trials.selection import search_trials

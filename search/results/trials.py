@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...spaces import Spec
 from ...storage.trial_attrs import confirms, is_baseline, seconds_of, state_of, trained_to
 from ..engine.lifecycle import RESERVED_ATTRS
-from ..scheduling import brackets_of
+from ..scheduling.rungs import brackets_of
 from ..trials.configuration import config_of
 from ..values import Value
 from .study import StudyResult

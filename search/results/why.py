@@ -17,7 +17,8 @@ from ...storage.studies import trial_of
 from ...storage.trial_attrs import CONFIRMS_SEED, EVENTS, at_rung, confirms, is_baseline, state_of
 from ..formatting import counted
 from ..sampling.optuna_samplers import make_optuna_sampler
-from ..scheduling import QueuePosition, promotes
+from ..scheduling.promotion import QueuePosition
+from ..scheduling.rungs import promotes
 from ..scheduling.standings import FIXED_PARAMS, SUGGESTED_BY, RungResult, rung_results
 from ..scheduling.study_promotion import promotion_of
 from ..trials.selection import search_trials

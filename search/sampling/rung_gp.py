@@ -28,8 +28,8 @@ from threadpoolctl import ThreadpoolController
 
 from ...spaces import Choice, Spec
 from ...storage.trial_attrs import unusable
-from ..scheduling import places_of
 from ..scheduling.observed import value_at, without_audit
+from ..scheduling.rungs import places_of
 from ..scheduling.standings import SUGGESTED_BY
 from ..trials.seeds import derived_seed
 from .gaussian_process import Array, GaussianProcess, Indices, log_expected_improvement, standardised

@@ -20,8 +20,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.trial_attrs import unusable
-from ..scheduling import places_of, promotes
 from ..scheduling.observed import completed_at, value_at, without_audit
+from ..scheduling.rungs import places_of, promotes
 
 
 class StudyAtRung(optuna.Study):

@@ -17,7 +17,7 @@ from ...spaces import Spec
 from ...storage.live import LiveStorage
 from ...storage.trial_attrs import AUDITED, at_rung
 from ..trials.seeds import derived_seed
-from . import MIN_AUDITED, audited_one_in, expected_cost, expected_saving
+from .rungs import MIN_AUDITED, audited_one_in, expected_cost, expected_saving
 
 AUDIT_SHARE = 0.03  # of a search's cost, if the space gives none
 

@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...spaces import Spec
 from ...storage.trial_attrs import audited_at, unusable
 from ..trials.selection import search_trials
-from . import places_of
+from .rungs import places_of
 
 
 def comparable_trials(

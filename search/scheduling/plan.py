@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...spaces import Spec
 from ...spaces.stopping import Rungs
-from . import Bracket, brackets_of, expected_saving
+from .rungs import Bracket, brackets_of, expected_saving
 
 MAX_BRACKETS = 5
 

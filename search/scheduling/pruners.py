@@ -9,7 +9,7 @@ from optuna.pruners import BasePruner
 
 from ...spaces import Spec
 from ...spaces.stopping import Hyperband, SuccessiveHalving
-from . import hyperband_brackets, promotes
+from .rungs import hyperband_brackets, promotes
 
 
 def hyperband_options(stopping: Hyperband) -> dict[str, int]:

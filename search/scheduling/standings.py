@@ -15,8 +15,8 @@ from ...spaces import Spec
 from ...spaces.stopping import Rungs
 from ...storage.trial_attrs import unusable
 from ..formatting import counted
-from . import alike_of, bracket_of_trial, brackets_of, promotes
 from .observed import as_decided
+from .rungs import alike_of, bracket_of_trial, brackets_of, promotes
 
 RUNG_PREFIX = "completed_rung_"  # of Optuna's attributes for a trial's values at rungs
 FIXED_PARAMS = "fixed_params"  # Optuna's attribute for the parameters that a trial was enqueued with

@@ -18,8 +18,9 @@ from ...spaces.stopping import Rungs
 from ...storage.live import LiveStorage
 from ...storage.trial_attrs import AT_RUNG, at_rung, audited_at, confirms, unusable
 from ..formatting import counted
-from . import PromotionRule, alike_of, bracket_of_trial, brackets_of, promotes
 from .observed import as_decided
+from .promotion import PromotionRule
+from .rungs import alike_of, bracket_of_trial, brackets_of, promotes
 from .standings import RUNG_PREFIX, kind_of
 
 PROMOTED, RESUMED = "promoted", "resumed"  # at once, or after a pause

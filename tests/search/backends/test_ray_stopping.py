@@ -19,8 +19,8 @@ from optuna.trial import FrozenTrial, TrialState
 from hpsearch.search.backends.ray.stopping import TuneHyperband, TunePruner, tune_pruner
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import UsageError
-from hpsearch.search.scheduling import brackets_of
 from hpsearch.search.scheduling.pruners import make_pruner
+from hpsearch.search.scheduling.rungs import brackets_of
 from hpsearch.search.scheduling.standings import RUNG_PREFIX, hyperband_bracket
 from hpsearch.spaces import Spec
 from hpsearch.spaces.stopping import METHODS

@@ -18,7 +18,7 @@ from hpsearch.search.results.confirmation import confirmation_outcome, overlooke
 from hpsearch.search.results.report import study_report
 from hpsearch.search.results.sentences import confirmation
 from hpsearch.search.sampling.view import study_for_samplers
-from hpsearch.search.scheduling import expected_cost
+from hpsearch.search.scheduling.rungs import expected_cost
 from hpsearch.storage.files import CHECKPOINT, CONFIG, trial_folder
 
 from ...support.driving import CONFIRM, ERROR, HYPERBAND, PROMOTION, DrivenStudy, asked, trained

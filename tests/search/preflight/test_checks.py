@@ -14,7 +14,8 @@ import pytest
 
 from hpsearch.search.preflight import checks
 from hpsearch.search.preflight.objective import own_code
-from hpsearch.search.scheduling import Bracket, plan
+from hpsearch.search.scheduling import plan
+from hpsearch.search.scheduling.rungs import Bracket
 from hpsearch.spaces import SpaceError, Spec, loads, warnings
 from hpsearch.spaces.document import read
 from hpsearch.trainer.config.models import FINETUNING_TYPES, LoraConfig, PretrainConfig, TrainConfig

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from hpsearch.search.results.audit import audited, rank_correlation, share
-from hpsearch.search.scheduling import MIN_AUDITED
+from hpsearch.search.scheduling.rungs import MIN_AUDITED
 
 LOSSES = st.integers(0, 6).map(float)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search.scheduling import alike_of
+from hpsearch.search.scheduling.rungs import alike_of
 from hpsearch.search.scheduling.standings import kind_of
 from hpsearch.spaces import SpaceError, Spec
 

@@ -14,9 +14,9 @@ from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Assignment
 from hpsearch.search.results.audit import audit_outcome
 from hpsearch.search.results.sentences import audit
-from hpsearch.search.scheduling import expected_saving
 from hpsearch.search.scheduling.audit import AuditSample
 from hpsearch.search.scheduling.observed import without_audit
+from hpsearch.search.scheduling.rungs import expected_saving
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.storage.files import CHECKPOINT
 

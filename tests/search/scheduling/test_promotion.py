@@ -11,14 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpsearch.search.scheduling import (
-    Bracket,
-    PromotionRule,
-    Standing,
-    bracket_of_trial,
-    hyperband_brackets,
-    rungs,
-)
+from hpsearch.search.scheduling.promotion import PromotionRule, Standing
+from hpsearch.search.scheduling.rungs import Bracket, bracket_of_trial, hyperband_brackets, rungs
 
 Curve = Callable[[int], float]  # step -> loss
 

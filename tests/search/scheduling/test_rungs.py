@@ -12,8 +12,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from hpsearch.search.scheduling import brackets_of, hyperband_brackets, rungs
 from hpsearch.search.scheduling.pruners import make_pruner
+from hpsearch.search.scheduling.rungs import brackets_of, hyperband_brackets, rungs
 from hpsearch.spaces import Spec
 
 
