@@ -1,4 +1,4 @@
-"""States of a trial that Optuna does not have, from our attributes: paused, confirming another, audited."""
+"""The attributes of trials, and the states that ours add to Optuna's: paused, confirming another, audited."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ AT_RUNG = "paused"  # user attribute: the step of the rung at which the trial is
 
 TRAINED = "hpsearch:trained"  # system attribute: the last step trained, where it is after the last report
 TOOK = "hpsearch:took"  # system attribute of a trial without a worker: seconds that it has trained
+SUGGESTED_BY = "suggested"  # system attribute: how our own sampler made the proposal
+FIXED_PARAMS = "fixed_params"  # Optuna's system attribute: the parameters that a trial was enqueued with
+RUNG_PREFIX = "completed_rung_"  # of Optuna's system attributes for a trial's values at rungs
 
 
 def at_rung(trial: FrozenTrial) -> bool:

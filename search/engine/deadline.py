@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.trial_attrs import CONFIRMS_SEED, confirms
-from ..scheduling.rungs import places_of
+from ..scheduling.rungs import rung_steps
 from ..trials.selection import cut_short
 from .clock import SearchClock
 from .confirmation_size import MIN_SEEDS, ConfirmationSize
@@ -46,7 +46,7 @@ class Deadline:
         self._costs = costs
         self._clock = clock
         self._lifecycle = lifecycle
-        self._places = places_of(spec)
+        self._rungs = rung_steps(spec)
         time = spec.budget.time
         self._time = math.inf if time is None else time - shutdown * min(1.0, time / SHORT_SECONDS)
 
@@ -231,7 +231,7 @@ class Deadline:
     @property
     def _end_seconds(self) -> float:
         """When the last training must end, so that there is time to end the paused trials."""
-        return self._time - SECONDS_TO_END_PAUSED * self._lifecycle.paused
+        return self._time - SECONDS_TO_END_PAUSED * self._lifecycle.tally.states["paused"]
 
     @property
     def _baseline(self) -> FrozenTrial | None:
@@ -273,7 +273,7 @@ class Deadline:
         return self._clock.elapsed + seconds > self._end_seconds + (MAX_OVERRUN - 1) * self._time
 
     def _next_rung(self, step: int) -> int | None:
-        return next((place for place in self._places if place > step), None)
+        return next((rung for rung in self._rungs if rung > step), None)
 
 
 def _one_round(todo: ConfirmationRuns) -> ConfirmationRuns:

@@ -27,6 +27,7 @@ from ...storage.studies import MEMORY
 from ...storage.trial_attrs import AUDITED, CONFIRMS, STARTED_OVER, has_reported
 from ..formatting import counted
 from ..sampling.factory import sampler_of
+from ..scheduling.rungs import promotes
 from ..scheduling.standings import pruning_reason
 from ..scheduling.study_promotion import StudyPromotion
 from ..trials.retries import failed_alike
@@ -71,7 +72,7 @@ class Driver:
             study_name=spec.name, storage=storage, sampler=sampler_of(spec), pruner=pruner
         )
         self._clock = SearchClock(self.study, begun)
-        self._promotion = StudyPromotion.of(spec, storage)
+        self._promotion = StudyPromotion(spec, storage) if promotes(spec) else None
         self._lifecycle = TrialLifecycle(
             spec,
             self.study,
@@ -420,14 +421,15 @@ class Driver:
         assert self._promotion is not None
         number = running.number
         if not has_checkpoint(self._lifecycle.folder(number)):
-            reason = f"{self._promotion.why_not_promoted(number, 'stopped')}; it left no checkpoint"
-            self._promotion.leave_rung(self.trials[number])
+            trial = self.trials[number]
+            reason = f"{self._promotion.why_not_promoted(trial, 'stopped')}; it left no checkpoint"
+            self._promotion.leave_rung(trial)
             if self._queue.starts_audit(number, reason):
                 return None
             self._lifecycle.prune(running, reason)
             return reason
         event, audit = self._lifecycle.pause(running), self._budget.audit
-        hopeless = self._promotion.cannot_be_promoted()
+        hopeless = self._promotion.rule.cannot_be_promoted()
         self._lifecycle.prune_waiting(each for each in hopeless if each not in audit)
         return event
 

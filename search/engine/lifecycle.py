@@ -39,6 +39,7 @@ from ...storage.trial_attrs import (
     CONFIRMS,
     CONFIRMS_SEED,
     EVENTS,
+    FIXED_PARAMS,
     TOOK,
     TRAINED,
     at_rung,
@@ -46,7 +47,6 @@ from ...storage.trial_attrs import (
 )
 from ..errors import SearchError
 from ..sampling.distributions import enqueued_labels, in_words, labelled, suggest
-from ..scheduling.standings import FIXED_PARAMS
 from ..scheduling.study_promotion import StudyPromotion
 from ..trials.advice import when_worse, with_advice
 from ..trials.export import document, render, seed_of
@@ -293,11 +293,6 @@ class TrialLifecycle:
             if not at_rung(trial):
                 self._storage.suspend(trial.number)
 
-    @property
-    def paused(self) -> int:
-        """How many trials are paused at rungs."""
-        return 0 if self._promotion is None else self._promotion.paused
-
     def pause(self, running: RunningTrial) -> str:
         """Pause a trial at its rung, with its checkpoint. Returns its standing there, as a sentence."""
         assert self._promotion is not None
@@ -350,7 +345,8 @@ class TrialLifecycle:
         ended = []
         for number in numbers:
             assert self._promotion is not None
-            why, trial = reason or self._promotion.why_not_promoted(number), self.trials[number]
+            trial = self.trials[number]
+            why = reason or self._promotion.why_not_promoted(trial)
             self._promotion.leave_rung(trial)
             # There may be hundreds, so their configurations are not resolved again.
             running = RunningTrial(

@@ -110,7 +110,8 @@ class TrialQueue:
         """
         if self._promotion is None or left == -math.inf:
             return None
-        number, unbeaten = self._promotion.next(), self._promotion.leading_waiter()
+        rule = self._promotion.rule
+        number, unbeaten = rule.next(), rule.leading_waiter()
         if number is None and all_asked:
             number = None if self._lifecycle.running else unbeaten
         elif unbeaten not in (None, number) and self._budget.is_last_chance(unbeaten, number, left):
@@ -131,7 +132,7 @@ class TrialQueue:
         ]
         for trial in drawn:
             assert self._promotion is not None
-            reason = self._promotion.why_not_promoted(trial.number)
+            reason = self._promotion.why_not_promoted(trial)
             self._promotion.leave_rung(trial)
             self.starts_audit(trial.number, reason)
             self._storage.suspend(trial.number)

@@ -16,7 +16,7 @@ from ..engine.driver import Driver
 from ..engine.running import Assignment
 from ..engine.watcher import SearchView
 from ..scheduling.pruners import make_pruner
-from ..scheduling.rungs import places_of
+from ..scheduling.rungs import rung_steps
 
 MOST_TRIALS = 1000  # of a dry run
 LATEST_ASKS = 10  # the last proposals, from which the time of later ones is estimated
@@ -89,7 +89,7 @@ def _search(driver: Driver, slots: int, until: float, costs: DryRun) -> None:
 
 
 def _train(driver: Driver, assignment: Assignment, rng: random.Random, costs: DryRun) -> None:
-    for step in [*places_of(driver.spec), driver.spec.early_stopping.max or 1]:
+    for step in [*rung_steps(driver.spec), driver.spec.early_stopping.max or 1]:
         if step > assignment.reported:
             before = time.perf_counter()
             ended = driver.report(assignment.number, rng.random(), step, {})

@@ -29,7 +29,14 @@ from ..engine.costs import makespan
 from ..engine.deadline import LAST_CHANCE_MARGIN, MAX_OVERRUN, SECONDS_TO_END_PAUSED
 from ..scheduling.audit import AuditSample
 from ..scheduling.promotion import PromotionRule
-from ..scheduling.rungs import alike_of, bracket_of_trial, brackets_of, expected_cost, most_trials, promotes
+from ..scheduling.rungs import (
+    bracket_of_trial,
+    brackets_of,
+    expected_cost,
+    kind_choices,
+    most_trials,
+    promotes,
+)
 from .simulated import Move, Reached, SearchCosts, SimulatedSearch, TrainingCost, reported_at
 
 MOST_RUNS = 15  # simulated searches
@@ -79,7 +86,7 @@ class _Simulation:
         self._audit = AuditSample.of(spec).within(self._trainings_in_time)
         self._audited: set[int] = set()  # trials that continued although early stopping would have ended them
         self._paused: set[int] = set()  # trials of the audit that wait for the end of the search
-        alike = (spec.parameters[name] for name in alike_of(spec))
+        alike = (spec.parameters[name] for name in kind_choices(spec))
         self._choices = [each.choices for each in alike if isinstance(each, Choice)]
         self._alike_values: dict[int, tuple[Any, ...]] = {}
         self._complete: list[tuple[float, int]] = []  # loss and number, best first
@@ -409,7 +416,7 @@ class _Simulation:
     @property
     def _closing(self) -> float:
         """Seconds that it takes to end the trials that are paused at rungs."""
-        return 0.0 if self._promotion is None else SECONDS_TO_END_PAUSED * self._promotion.paused
+        return 0.0 if self._promotion is None else SECONDS_TO_END_PAUSED * self._promotion.paused_count
 
     @property
     def _trainings_in_time(self) -> float | None:

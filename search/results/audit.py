@@ -19,7 +19,7 @@ from ...spaces import Spec
 from ...spaces.stopping import Rungs
 from ...storage.trial_attrs import AUDITED, audited_at, is_baseline, untrainable
 from ..scheduling.observed import value_at
-from ..scheduling.rungs import MIN_AUDITED, places_of
+from ..scheduling.rungs import MIN_AUDITED, rung_steps
 from ..trials.selection import search_trials
 from .confirmation import LEVEL
 
@@ -113,7 +113,7 @@ def audit_outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Audited | None:
         if audited_at(t) is not None and (t.number in ends or untrainable(t))
     ]
     rungs = []
-    for step in places_of(spec):
+    for step in rung_steps(spec):
         there = [(value_at(t, step), ends[t.number]) for t in own if t.number in ends]
         rungs.append((step, [(sign * value, end) for value, end in there if value is not None]))
     return audited(stopped, [ends[n] for n in through if n in ends], stopping.eta, rungs)

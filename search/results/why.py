@@ -14,12 +14,21 @@ from ...spaces.samplers import GP, TPE
 from ...spaces.stopping import Rungs
 from ...storage.locks import driver_running
 from ...storage.studies import trial_of
-from ...storage.trial_attrs import CONFIRMS_SEED, EVENTS, at_rung, confirms, is_baseline, state_of
+from ...storage.trial_attrs import (
+    CONFIRMS_SEED,
+    EVENTS,
+    FIXED_PARAMS,
+    SUGGESTED_BY,
+    at_rung,
+    confirms,
+    is_baseline,
+    state_of,
+)
 from ..formatting import counted
 from ..sampling.optuna_samplers import make_optuna_sampler
 from ..scheduling.promotion import QueuePosition
 from ..scheduling.rungs import promotes
-from ..scheduling.standings import FIXED_PARAMS, SUGGESTED_BY, RungResult, rung_results
+from ..scheduling.standings import RungResult, rung_results
 from ..scheduling.study_promotion import promotion_of
 from ..trials.selection import search_trials
 from ..values import Value
@@ -173,7 +182,7 @@ def _at_rung(spec: Spec, waiting: QueuePosition, may_come: float) -> list[str]:
             )
     at = f"at {counted(waiting.step, spec.resource)}"
     return [
-        f"{at}, number {waiting.place} of {waiting.waiting} that wait there",
+        f"{at}, number {waiting.position} of {waiting.waiting} that wait there",
         f"{waiting.gone} of the {waiting.reached} that got there were promoted, one in {stopping.eta} may be",
         promoted,
     ]

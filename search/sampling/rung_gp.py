@@ -27,10 +27,9 @@ from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import ThreadpoolController
 
 from ...spaces import Choice, Spec
-from ...storage.trial_attrs import unusable
+from ...storage.trial_attrs import SUGGESTED_BY, unusable
 from ..scheduling.observed import value_at, without_audit
-from ..scheduling.rungs import places_of
-from ..scheduling.standings import SUGGESTED_BY
+from ..scheduling.rungs import rung_steps
 from ..trials.seeds import derived_seed
 from .gaussian_process import Array, GaussianProcess, Indices, log_expected_improvement, standardised
 from .tried import Key, UntriedConfigs, key_of
@@ -57,7 +56,7 @@ class RungGPSampler(WholeSampler):
         self._cube = UnitCube(spec.space)
         self._untried = UntriedConfigs(spec)
         last = spec.early_stopping.max  # above all rungs
-        self._places = places_of(spec) + ([] if last is None else [last])  # empty if only ends compare
+        self._steps = rung_steps(spec) + ([] if last is None else [last])  # empty if only ends compare
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         others = without_audit(study._get_trials(deepcopy=False))  # of all brackets
@@ -148,7 +147,7 @@ class RungGPSampler(WholeSampler):
                 model.condition(np.r_[x, columns[pending]], np.r_[y, expected])
             models.append((model, best))
             quality += (rung + 1) * model.predict(columns)[0]
-            counts.append(f"{len(at)} at {self._places[rung]:,}" if self._places else f"{len(at)}")
+            counts.append(f"{len(at)} at {self._steps[rung]:,}" if self._steps else f"{len(at)}")
         if not models:
             return None
         best_five = points[np.argsort(quality, kind="stable")[:5]]
@@ -200,18 +199,16 @@ class RungGPSampler(WholeSampler):
         good at some: otherwise the models would propose similar ones again.
         """
         sign = 1 if self._spec.goal == "minimize" else -1
-        table = np.full((len(trials), max(1, len(self._places))), np.nan)
+        table = np.empty((len(trials), max(1, len(self._steps))))
         for row, trial in enumerate(trials):
             if unusable(trial):
                 table[row] = np.inf
                 continue
-            if self._places:
-                values = [value_at(trial, place) for place in self._places]
+            if self._steps:
+                values = [value_at(trial, step) for step in self._steps]
             else:
                 values = [trial.value if trial.state == TrialState.COMPLETE else None]
-            for place, value in enumerate(values):
-                if value is not None:
-                    table[row, place] = sign * value
+            table[row] = [np.nan if value is None else sign * value for value in values]
         return table
 
     def _config(self, trial: FrozenTrial) -> dict[str, Any]:

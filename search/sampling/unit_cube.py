@@ -32,13 +32,13 @@ class UnitCube:
         self, point: Array, given: Mapping[str, Any] = MappingProxyType({})
     ) -> Callable[[str, Range | Choice], Any]:
         """Suggests the values at a point; given values take precedence."""
-        place = point.tolist()
+        coordinates = point.tolist()
 
         def suggest(name: str, _: Range | Choice) -> Any:
             if name in given:
                 return given[name]
             axis = self._axes[name]
-            return axis.value(place[axis.index])
+            return axis.value(coordinates[axis.index])
 
         return suggest
 

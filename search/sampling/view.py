@@ -20,8 +20,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.trial_attrs import unusable
-from ..scheduling.observed import completed_at, value_at, without_audit
-from ..scheduling.rungs import places_of, promotes
+from ..scheduling.observed import at_highest, without_audit
+from ..scheduling.rungs import promotes, rung_steps
 
 
 class StudyAtRung(optuna.Study):
@@ -69,20 +69,14 @@ def study_for_samplers(study: optuna.Study, spec: Spec, dimensions: int) -> Stud
 def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> list[FrozenTrial]:
     """The trials at the highest rung that at least `enough` have reached; else at the lowest."""
     trials = without_audit(study.get_trials(deepcopy=False))
-    trainable = [
-        trial for trial in trials if not unusable(trial)
-    ]  # the others may have looked good at a rung
+    trainable = [t for t in trials if not unusable(t)]  # the others may have looked good at a rung
     assert spec.early_stopping.max is not None
-    seen: list[FrozenTrial] = []
-    for place in (spec.early_stopping.max, *reversed(places_of(spec))):
-        seen = [trial for trial in trainable if value_at(trial, place) is not None]
-        if len(seen) >= enough:
-            break
+    _, seen = at_highest([*rung_steps(spec), spec.early_stopping.max], trainable, enough)
     there = {trial.number for trial in seen}
     others = [_failed_as_infeasible(trial) for trial in trials if trial.number not in there]
     # Samplers avoid untrainable trials (except `gp`, which sees only complete ones); some avoid running ones.
     others = [t for t in others if t.state == TrialState.RUNNING or any(t.constraints.values())]
-    return [*(completed_at(trial, place) for trial in seen), *others]
+    return [*seen, *others]
 
 
 def _failed_as_infeasible(trial: FrozenTrial) -> FrozenTrial:

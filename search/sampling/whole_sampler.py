@@ -13,8 +13,8 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
 from ...spaces import Choice, Range, Space, Spec
+from ...storage.trial_attrs import FIXED_PARAMS
 from ..errors import SearchError
-from ..scheduling.standings import FIXED_PARAMS
 from ..trials.seeds import derived_seed
 from .distributions import distributions, label_of, labelled
 from .tried import Key, TriedConfigs

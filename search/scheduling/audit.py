@@ -47,8 +47,8 @@ class AuditSample:
     def __contains__(self, number: int) -> bool:
         if self.every is None:
             return False
-        block, place = divmod(number, self.every)
-        return place == derived_seed(self.seed, "audit", block) % self.every
+        block, offset = divmod(number, self.every)
+        return offset == derived_seed(self.seed, "audit", block) % self.every
 
     def includes_paused(self, trial: FrozenTrial) -> bool:
         """Whether a trial is paused and audited: it resumes after the search, if it is still paused then."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.trial_attrs import audited_at, unusable
 from ..trials.selection import search_trials
-from .rungs import places_of
+from .rungs import rung_steps
 
 
 def comparable_trials(
@@ -22,13 +22,22 @@ def comparable_trials(
     Returns the rung's step, or None, and the trials; those at a rung count as complete there.
     """
     own = [trial for trial in search_trials(trials) if trial.params and not unusable(trial)]
-    step, alike = None, [trial for trial in own if trial.state == TrialState.COMPLETE]
-    for place in reversed(places_of(spec)):
-        if len(alike) >= enough:
+    complete, steps = [trial for trial in own if trial.state == TrialState.COMPLETE], rung_steps(spec)
+    return (None, complete) if len(complete) >= enough or not steps else at_highest(steps, own, enough)
+
+
+def at_highest(
+    steps: Sequence[int], trials: Sequence[FrozenTrial], enough: int
+) -> tuple[int, list[FrozenTrial]]:
+    """The trials at the highest of the rising `steps` that enough of them have reached; else at the lowest.
+
+    Returns the step, and the trials that have reached it, as if they had completed there.
+    """
+    for step in reversed(steps):
+        reached = [(trial, value) for trial in trials if (value := value_at(trial, step)) is not None]
+        if len(reached) >= enough:
             break
-        step = place
-        alike = [completed_at(trial, place) for trial in own if value_at(trial, place) is not None]
-    return step, alike
+    return step, [_completed(trial, value) for trial, value in reached]
 
 
 def without_audit(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
@@ -49,14 +58,14 @@ def as_decided(trial: FrozenTrial) -> FrozenTrial:
     return seen
 
 
-def value_at(trial: FrozenTrial, place: int) -> float | None:
+def value_at(trial: FrozenTrial, step: int) -> float | None:
     """The first value that a trial reported at or after a step; None if it has not reached the step."""
-    step = min((step for step in trial.intermediate_values if step >= place), default=None)
-    return None if step is None else trial.intermediate_values[step]
+    first = min((reported for reported in trial.intermediate_values if reported >= step), default=None)
+    return None if first is None else trial.intermediate_values[first]
 
 
-def completed_at(trial: FrozenTrial, place: int) -> FrozenTrial:
-    """The trial as if it had completed at a step."""
+def _completed(trial: FrozenTrial, value: float) -> FrozenTrial:
+    """The trial as if it had completed with this value."""
     seen = copy.copy(trial)
-    seen.state, seen.value = TrialState.COMPLETE, value_at(trial, place)
+    seen.state, seen.value = TrialState.COMPLETE, value
     return seen

@@ -49,10 +49,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class QueuePosition:
-    """The place of a paused trial in the queue at its rung."""
+    """The position of a paused trial in the queue at its rung."""
 
     step: int  # of the rung
-    place: int  # in the queue, from 1
+    position: int  # in the queue, from 1
     waiting: int  # length of the queue
     gone: int  # how many trials the rung has promoted
     reached: int  # how many trials have reached the rung
@@ -65,8 +65,9 @@ UNTRAINABLE_BOUND = (math.inf, -1)  # sorts after all trials except those that c
 class _Rung:
     """The trials that have reached one rung of a bracket."""
 
-    def __init__(self, bracket: int, index: int, step: int) -> None:
-        self.bracket, self.index, self.step = bracket, index, step
+    def __init__(self, index: int, step: int, bracket: list[_Rung]) -> None:
+        self.index, self.step = index, step
+        self.bracket = bracket  # all its rungs, rising
         self.ranked: dict[Hashable, list[tuple[float, int]]] = {}  # by kind: losses and trials, rising
         self.waiting: set[int] = set()
         self.going: set[int] = set()  # promoted from here, and not yet at the next rung
@@ -75,6 +76,21 @@ class _Rung:
     @property
     def reached(self) -> int:
         return sum(map(len, self.ranked.values()))
+
+    @property
+    def promoted(self) -> int:
+        """How many trials it has promoted: those at the next rung, on the way to it, or at their end."""
+        arrived = sum(rung.trainable().total() for rung in self.above)
+        return arrived + len(self.going) + len(self.done)
+
+    @property
+    def higher(self) -> list[_Rung]:
+        return self.bracket[self.index + 1 :]
+
+    @property
+    def above(self) -> list[_Rung]:
+        """The next rung of its bracket, if there is one."""
+        return self.higher[:1]
 
     def trainable(self) -> Counter[Hashable]:
         """How many trials of each kind have reached it, without those that cannot be trained."""
@@ -94,10 +110,10 @@ class PromotionRule:
         """`most`: how many trials there will be, if known."""
         self.eta = eta
         self._most = most
-        self._rungs = [
-            [_Rung(b, i, step) for i, step in enumerate(each.rungs)] for b, each in enumerate(brackets)
-        ]
-        every = (rung for bracket in self._rungs for rung in bracket)
+        self._brackets: list[list[_Rung]] = [[] for _ in brackets]
+        for rungs, bracket in zip(self._brackets, brackets, strict=True):
+            rungs += [_Rung(index, step, rungs) for index, step in enumerate(bracket.rungs)]
+        every = (rung for rungs in self._brackets for rung in rungs)
         self._highest_first = sorted(every, key=lambda rung: rung.step, reverse=True)
         # The last rung of each trial, its loss there, its kind.
         self._at: dict[int, tuple[_Rung, float, Hashable]] = {}
@@ -110,7 +126,7 @@ class PromotionRule:
         """
         came = []
         last = self._at[number][0] if number in self._at else None
-        for rung in self._rungs[bracket]:
+        for rung in self._brackets[bracket]:
             if step >= rung.step and (last is None or rung.index > last.index):
                 insort(rung.ranked.setdefault(kind, []), (loss, number))
                 self._at[number] = rung, loss, kind
@@ -151,21 +167,21 @@ class PromotionRule:
         last, _, kind = self._at[number]
         last.going.discard(number)
         last.waiting.discard(number)
-        for rung in self._rungs[last.bracket][: last.index + 1]:
+        for rung in last.bracket[: last.index + 1]:
             ranked = [one for one in rung.ranked[kind] if one[1] != number]
             insort(ranked, (math.inf, number))
             rung.ranked[kind] = ranked
         self._at[number] = last, math.inf, kind
 
     @property
-    def paused(self) -> int:
+    def paused_count(self) -> int:
         """How many trials are paused."""
         return sum(len(rung.waiting) for rung in self._highest_first)
 
     def next(self) -> int | None:
         """The paused trial to promote; None if none is good enough."""
         for rung in self._highest_first:
-            if rung.waiting and self._promoted(rung) < rung.reached // self.eta:
+            if rung.waiting and rung.promoted < rung.reached // self.eta:
                 return next(self._queue(rung))
         return None
 
@@ -181,17 +197,14 @@ class PromotionRule:
         The last rungs promote few trials, and choose the first ones from few. A search that ended without
         this rule would leave its best trial paused.
         """
-        for rung in filter(self._is_top_reached, self._highest_first):
+        for rung in self._highest_first:
+            if not rung.trainable().total() or any(each.trainable().total() for each in rung.higher):
+                continue  # not the highest rung that its bracket has reached
             leaders = {line[0][1] for line in rung.lines().values() if line}
             leader = next((n for n in self._queue(rung) if n in leaders and self._is_unbeaten(n)), None)
             if leader is not None:
                 return leader
         return None
-
-    def _is_top_reached(self, rung: _Rung) -> bool:
-        """Whether it is the highest rung that its bracket has reached."""
-        higher = self._rungs[rung.bracket][rung.index + 1 :]
-        return rung.trainable().total() > 0 and not any(each.trainable().total() for each in higher)
 
     def cannot_be_promoted(self) -> list[int]:
         """The paused trials that can never be promoted, however bad all later trials are.
@@ -203,11 +216,10 @@ class PromotionRule:
             return []
         hopeless = []
         for rung in self._highest_first:
-            higher = self._rungs[rung.bracket][rung.index + 1 :]
-            unsure = len(rung.going) + sum(len(each.going) + len(each.waiting) for each in higher)
-            places = max(0, self._most // self.eta - self._promoted(rung) + unsure)
+            unsure = len(rung.going) + sum(len(each.going) + len(each.waiting) for each in rung.higher)
+            slots = max(0, self._most // self.eta - rung.promoted + unsure)
             for line in rung.lines().values():
-                kept = max(2 * places, int(bool(line) and self._is_unbeaten(line[0][1])))
+                kept = max(2 * slots, int(bool(line) and self._is_unbeaten(line[0][1])))
                 hopeless += [number for _, number in line[kept:]]
         return hopeless
 
@@ -219,27 +231,16 @@ class PromotionRule:
         for rung in self._highest_first:
             if rung.step != at.step:
                 continue
-            above = (
-                one for each in self._above(rung) for ranked in each.ranked.values() for _, one in ranked
-            )
+            above = (one for each in rung.above for ranked in each.ranked.values() for _, one in ranked)
             gone, ranked = (rung.going | rung.done).union(above), rung.ranked.get(kind, [])
             if any(one in gone for _, one in ranked[: bisect_left(ranked, (loss, number))]):
                 return False
         return True
 
-    def _above(self, rung: _Rung) -> list[_Rung]:
-        """The next rung of its bracket, if there is one."""
-        return self._rungs[rung.bracket][rung.index + 1 :][:1]
-
-    def _promoted(self, rung: _Rung) -> int:
-        """How many trials a rung has promoted: those at the next rung, on the way to it, or at their end."""
-        above = sum(each.trainable().total() for each in self._above(rung))
-        return above + len(rung.going) + len(rung.done)
-
     def _queue(self, rung: _Rung) -> Iterator[int]:
         """The trials paused at a rung, in the order of their promotion if no other trial reaches it."""
         gone = Counter(self._at[number][2] for number in rung.going | rung.done)
-        for each in self._above(rung):
+        for each in rung.above:
             gone += each.trainable()
         lines = {kind: deque(line) for kind, line in rung.lines().items() if line}
         while lines:
@@ -258,11 +259,12 @@ class PromotionRule:
     def promoted_count(self, number: int) -> tuple[int, int]:
         """How many trials the last rung of a trial has promoted, and how many have reached it."""
         rung = self._at[number][0]
-        return self._promoted(rung), rung.reached
+        return rung.promoted, rung.reached
 
     def queue_position(self, number: int) -> QueuePosition:
-        """The place of a paused trial in the queue of all kinds."""
+        """The position of a paused trial in the queue of all kinds."""
         rung = self._at[number][0]
-        queue, gone = list(self._queue(rung)), self._promoted(rung)
-        place = 1 + queue.index(number)
-        return QueuePosition(rung.step, place, len(queue), gone, rung.reached, (gone + place) * self.eta)
+        queue, gone = list(self._queue(rung)), rung.promoted
+        position = 1 + queue.index(number)
+        needed = (gone + position) * self.eta
+        return QueuePosition(rung.step, position, len(queue), gone, rung.reached, needed)

@@ -47,7 +47,7 @@ def brackets_of(spec: Spec) -> list[Bracket]:
     return []
 
 
-def places_of(spec: Spec) -> list[int]:
+def rung_steps(spec: Spec) -> list[int]:
     """The steps of the rungs of all brackets, rising."""
     return sorted({rung for bracket in brackets_of(spec) for rung in bracket.rungs})
 
@@ -92,12 +92,10 @@ def promotes(spec: Spec) -> bool:
     return isinstance(spec.early_stopping, Rungs) and spec.early_stopping.type == "promotion"
 
 
-def alike_of(spec: Spec) -> list[str]:
+def kind_choices(spec: Spec) -> list[str]:
     """The choices that divide trials into kinds, which are compared separately; empty if no trial pauses."""
     stopping = spec.early_stopping
-    if not isinstance(stopping, Rungs) or stopping.type != "promotion":
-        return []
-    return stopping.alike
+    return stopping.alike if isinstance(stopping, Rungs) else []
 
 
 def bracket_of_trial(brackets: list[Bracket], study: str, number: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +12,10 @@ from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
 from ...spaces.stopping import Rungs
-from ...storage.trial_attrs import unusable
+from ...storage.trial_attrs import RUNG_PREFIX, unusable
 from ..formatting import counted
 from .observed import as_decided
-from .rungs import alike_of, bracket_of_trial, brackets_of, promotes
-
-RUNG_PREFIX = "completed_rung_"  # of Optuna's attributes for a trial's values at rungs
-FIXED_PARAMS = "fixed_params"  # Optuna's attribute for the parameters that a trial was enqueued with
-SUGGESTED_BY = "suggested"  # our own sampler's system attribute for how it made a proposal
+from .rungs import bracket_of_trial, brackets_of, kind_choices, promotes
 
 
 def stopping_in_words(spec: Spec) -> str:
@@ -55,9 +50,9 @@ def hyperband_bracket(study: optuna.Study, trial: FrozenTrial) -> int:
     return pruner._get_bracket_id(study, trial)
 
 
-def kind_of(alike: Sequence[str], trial: FrozenTrial) -> tuple[tuple[str, Any], ...]:
-    """The kind of a trial: its values of the choices in `alike`. Only trials of one kind are compared."""
-    return tuple((name, trial.params[name]) for name in alike if name in trial.params)
+def trial_kind(spec: Spec, trial: FrozenTrial) -> tuple[tuple[str, Any], ...]:
+    """The kind of a trial: its values of `kind_choices`. Only trials of one kind are compared."""
+    return tuple((name, trial.params[name]) for name in kind_choices(spec) if name in trial.params)
 
 
 def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[RungResult]:
@@ -65,11 +60,11 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
     brackets = brackets_of(spec)
     if not brackets:
         return []
-    bracket, alike = bracket_of(study, spec, trial), alike_of(spec)
+    bracket, kind = bracket_of(study, spec, trial), trial_kind(spec, trial)
     mates = [
         t
         for t in study.get_trials(deepcopy=False)
-        if bracket_of(study, spec, t) == bracket and kind_of(alike, t) == kind_of(alike, trial)
+        if bracket_of(study, spec, t) == bracket and trial_kind(spec, t) == kind
     ]
     sign = 1 if spec.goal == "minimize" else -1
     # Only promotion ranks a trial last at earlier rungs because of what happened later.

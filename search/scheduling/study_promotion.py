@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Self
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -16,33 +15,28 @@ from ...spaces import Choice, Spec
 from ...spaces.ranges import brief
 from ...spaces.stopping import Rungs
 from ...storage.live import LiveStorage
-from ...storage.trial_attrs import AT_RUNG, at_rung, audited_at, confirms, unusable
+from ...storage.trial_attrs import AT_RUNG, RUNG_PREFIX, at_rung, audited_at, confirms, unusable
 from ..formatting import counted
 from .observed import as_decided
 from .promotion import PromotionRule
-from .rungs import alike_of, bracket_of_trial, brackets_of, promotes
-from .standings import RUNG_PREFIX, kind_of
+from .rungs import bracket_of_trial, brackets_of
+from .standings import trial_kind
 
 PROMOTED, RESUMED = "promoted", "resumed"  # at once, or after a pause
 
 
 class StudyPromotion:
-    """Which trials of a study pause, wait and are promoted."""
-
-    @classmethod
-    def of(cls, spec: Spec, storage: LiveStorage) -> Self | None:
-        """The promotion of a study; None if its trials do not pause."""
-        return cls(spec, storage) if promotes(spec) else None
+    """Which trials of a study pause, wait and are promoted: its `rule`, told of every change."""
 
     def __init__(self, spec: Spec, storage: LiveStorage) -> None:
         self._spec = spec
         self._storage = storage
-        self._brackets, self._alike = brackets_of(spec), alike_of(spec)
+        self._brackets = brackets_of(spec)
         self.read()
 
     def read(self) -> None:
         """Rebuild the state from the study."""
-        self._rule = promotion_of(self._spec, self._storage.get_all_trials(0, deepcopy=False))
+        self.rule = promotion_of(self._spec, self._storage.trials)
 
     def pauses(
         self,
@@ -57,72 +51,52 @@ class StudyPromotion:
         also continues if `is_last_chance` says that there is no time to let another one, or a new one, go
         first: to resume later costs the start-up again.
         """
-        if _is_apart(trial) or audited_at(trial) is not None:
+        if _runs_to_end(trial) or audited_at(trial) is not None:
             return False
         number, step = trial.number, trial.last_step
         assert step is not None
         bracket = bracket_of_trial(self._brackets, self._spec.name, number)
-        kind = kind_of(self._alike, trial)
-        came = self._rule.report(number, bracket, step, _loss(self._spec, trial, step), kind)
+        loss, kind = _loss(self._spec, trial, step), trial_kind(self._spec, trial)
+        came = self.rule.report(number, bracket, step, loss, kind)
         for rung in came:
             value = trial.intermediate_values[step]
             self._storage.set_trial_system_attr(trial._trial_id, f"{RUNG_PREFIX}{rung}", value)
         if not came:
             return False
-        self._rule.pause(number)
+        self.rule.pause(number)
         at_its_end = step >= (self._spec.early_stopping.max or math.inf)  # its cost is spent
-        first = self._rule.next()
-        goes_first = first == number if can_wait() else self._rule.passes(number)
-        if not (
-            goes_first or at_its_end or (self._rule.leading_waiter() == number and is_last_chance(first))
-        ):
+        first = self.rule.next()
+        goes_first = first == number if can_wait() else self.rule.passes(number)
+        if not (goes_first or at_its_end or (self.rule.leading_waiter() == number and is_last_chance(first))):
             return True
         self._note(trial, PROMOTED)
-        self._rule.promote(number)
+        self.rule.promote(number)
         return False
-
-    @property
-    def paused(self) -> int:
-        """How many trials are paused."""
-        return self._rule.paused
 
     def pause(self, trial: FrozenTrial) -> str:
         """Pause a trial at its rung. Returns its standing there, as a sentence."""
         self._storage.set_trial_user_attr(trial._trial_id, AT_RUNG, trial.last_step)
         return self._note(trial, "paused")
 
-    def next(self) -> int | None:
-        """The paused trial to promote; None if none is good enough."""
-        return self._rule.next()
-
-    def leading_waiter(self) -> int | None:
-        """The paused trial at the top of its bracket that was better there than all promoted ones, if any."""
-        return self._rule.leading_waiter()
-
     def leave_rung(self, trial: FrozenTrial, *, promoted: bool = False) -> None:
         """A paused trial leaves its rung: it is promoted, or ends."""
         if promoted:
             self._note(trial, RESUMED)
-            self._rule.promote(trial.number)
+            self.rule.promote(trial.number)
         else:
-            self._rule.end(trial.number)
+            self.rule.end(trial.number)
         if at_rung(trial):
             self._storage.forget(trial.number, AT_RUNG)
 
     def ended(self, trial: FrozenTrial) -> None:
         """A trial has ended: it keeps the slots that it took, or frees them for others."""
         if audited_at(trial) is None:  # the search does not see how an audited trial ends
-            _take_in_end(self._rule, trial)
+            _take_in_end(self.rule, trial)
 
-    def cannot_be_promoted(self) -> list[int]:
-        """The paused trials that can never be promoted."""
-        return self._rule.cannot_be_promoted()
-
-    def why_not_promoted(self, number: int, came: str = "paused") -> str:
+    def why_not_promoted(self, trial: FrozenTrial, came: str = "paused") -> str:
         """Why a trial ends that was paused at its rung, or could not pause there."""
-        trial = self._storage.get_all_trials(0, deepcopy=False)[number]
-        step, eta = self._rule.standing(number).step, self._rule.eta
-        gone, reached = self._rule.promoted_count(number)
+        step, eta = self.rule.standing(trial.number).step, self.rule.eta
+        gone, reached = self.rule.promoted_count(trial.number)
         return (
             f"{came} at {counted(step, self._spec.resource)}: {self._standing(trial)}; "
             f"one in {eta} is promoted, so far {gone} of {reached}"
@@ -135,22 +109,22 @@ class StudyPromotion:
 
     def _standing(self, trial: FrozenTrial) -> str:
         kind = []
-        for name, label in kind_of(self._alike, trial):
+        for name, label in trial_kind(self._spec, trial):
             choice = self._spec.parameters[name]
             value = choice.value_of(label) if isinstance(choice, Choice) else label
             kind.append(f"{name} {brief(value)}")
-        return f"{self._rule.standing(trial.number)}{' with ' if kind else ''}{', '.join(kind)}"
+        return f"{self.rule.standing(trial.number)}{' with ' if kind else ''}{', '.join(kind)}"
 
 
 def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> PromotionRule:
     """The rungs of a study whose trials pause, and the trials at each."""
-    stopping, brackets, alike = spec.early_stopping, brackets_of(spec), alike_of(spec)
+    stopping, brackets = spec.early_stopping, brackets_of(spec)
     assert isinstance(stopping, Rungs)
     rule = PromotionRule(brackets, stopping.eta, spec.budget.trials)
     for number, trial in enumerate(map(as_decided, trials)):
-        if _is_apart(trial):
+        if _runs_to_end(trial):
             continue
-        bracket, kind = bracket_of_trial(brackets, spec.name, number), kind_of(alike, trial)
+        bracket, kind = bracket_of_trial(brackets, spec.name, number), trial_kind(spec, trial)
         came: list[int] = []
         for step in sorted(trial.intermediate_values):
             came += rule.report(number, bracket, step, _loss(spec, trial, step), kind)
@@ -164,7 +138,7 @@ def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> PromotionRule:
 
 
 def _take_in_end(rule: PromotionRule, trial: FrozenTrial) -> None:
-    if _is_apart(trial):
+    if _runs_to_end(trial):
         return
     if unusable(trial):
         rule.mark_untrainable(trial.number)
@@ -179,6 +153,6 @@ def _loss(spec: Spec, trial: FrozenTrial, step: int) -> float:
     return value if spec.goal == "minimize" else -value
 
 
-def _is_apart(trial: FrozenTrial) -> bool:
+def _runs_to_end(trial: FrozenTrial) -> bool:
     """Whether a trial runs to its end whatever it reports, and takes no slot: the baseline, confirmations."""
     return "baseline" in trial.user_attrs or confirms(trial) is not None

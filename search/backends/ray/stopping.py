@@ -22,11 +22,12 @@ from ray.tune.schedulers import ASHAScheduler, MedianStoppingRule, TrialSchedule
 
 from ....spaces import Spec
 from ....spaces.stopping import Hyperband, Median, SuccessiveHalving
+from ....storage.trial_attrs import RUNG_PREFIX
 from ...errors import UsageError
 from ...scheduling.observed import as_decided
 from ...scheduling.pruners import hyperband_options, make_pruner
 from ...scheduling.rungs import Bracket, brackets_of, promotes
-from ...scheduling.standings import RUNG_PREFIX, hyperband_bracket
+from ...scheduling.standings import hyperband_bracket
 
 STEP_KEY, VALUE_KEY = "step", "value"  # the keys of the resource and the metric in our results
 NEVER_STEPS = math.inf  # steps after which Tune's median rule would yield to other trials

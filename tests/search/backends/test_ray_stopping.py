@@ -21,11 +21,12 @@ from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import UsageError
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.search.scheduling.rungs import brackets_of
-from hpsearch.search.scheduling.standings import RUNG_PREFIX, hyperband_bracket
+from hpsearch.search.scheduling.standings import hyperband_bracket
 from hpsearch.spaces import Spec
 from hpsearch.spaces.stopping import METHODS
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.studies import SPEC, open_live
+from hpsearch.storage.trial_attrs import RUNG_PREFIX
 
 from ...support.watchers import Undisturbed
 

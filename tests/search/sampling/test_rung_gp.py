@@ -15,8 +15,8 @@ from optuna.trial import FrozenTrial, TrialState
 from hpsearch.search.sampling.distributions import suggest
 from hpsearch.search.sampling.factory import sampler_of
 from hpsearch.search.sampling.rung_gp import INITIAL_PROPOSALS
-from hpsearch.search.scheduling.standings import SUGGESTED_BY
 from hpsearch.spaces import Spec
+from hpsearch.storage.trial_attrs import SUGGESTED_BY
 
 STOPPING = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
 Loss = Callable[[dict[str, Any], int], float]

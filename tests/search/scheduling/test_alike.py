@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search.scheduling.rungs import alike_of
-from hpsearch.search.scheduling.standings import kind_of
+from hpsearch.search.scheduling.rungs import kind_choices
+from hpsearch.search.scheduling.standings import trial_kind
 from hpsearch.spaces import SpaceError, Spec
 
 PROMOTION = {"method": "asha", "type": "promotion", "min": 1, "max": 27, "resource": "steps"}
@@ -33,7 +33,7 @@ def space(make_spec: Any) -> SpaceOf:
 
 def kinds(spec: Spec, *params: dict[str, Any]) -> set[Any]:
     trials = [SimpleNamespace(params=each) for each in params]
-    return {kind_of(alike_of(spec), trial) for trial in trials}  # type: ignore[arg-type]
+    return {trial_kind(spec, trial) for trial in trials}  # type: ignore[arg-type]
 
 
 def test_trials_are_compared_with_those_of_their_kind(space: SpaceOf) -> None:
@@ -57,7 +57,7 @@ def test_a_space_names_the_choices_that_count(space: SpaceOf) -> None:
 
 
 def test_stopping_compares_trials_of_all_kinds(space: SpaceOf) -> None:
-    assert alike_of(space(type="stopping")) == []
+    assert kind_choices(space(type="stopping")) == []
     with pytest.raises(SpaceError, match=r"early_stopping.alike: needs type: promotion"):
         space(type="stopping", alike=["warmup"])
 

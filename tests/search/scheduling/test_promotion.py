@@ -204,8 +204,8 @@ def test_a_hopeless_trial_is_never_promoted(losses: list[float], eta: int, data:
         take_up()
     take_up()
     if len(set(losses)) == len(losses):  # the slots go to the best trials, and no other trial waits for one
-        assert promotion.paused in (0, 1)
-        assert len(losses) - len(given_up) - len(losses) // eta == promotion.paused
+        assert promotion.paused_count in (0, 1)
+        assert len(losses) - len(given_up) - len(losses) // eta == promotion.paused_count
 
 
 def test_two_trials_are_kept_for_each_free_slot() -> None:
@@ -355,4 +355,4 @@ def test_the_best_of_each_kind_are_promoted_first() -> None:
     promotion.report(5, 0, 1, 12.0, "b")
     promotion.pause(5)
     assert promotion.next() == 4
-    assert str(promotion.standing(5)) == "ranked 3 of 3" and promotion.queue_position(5).place == 5
+    assert str(promotion.standing(5)) == "ranked 3 of 3" and promotion.queue_position(5).position == 5
