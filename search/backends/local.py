@@ -50,7 +50,8 @@ class LocalBackend:
                     self._handle(driver, key.data, self._workers[key.data].receive())
                 if time.monotonic() - self._ticked >= TICK_SECONDS:
                     self._ticked = time.monotonic()
-                    self._check(driver)
+                    for slot, worker in list(self._workers.items()):
+                        self._handle(driver, slot, worker.check())
                     driver.tick()
                     self._obey(driver)
         finally:
@@ -91,10 +92,6 @@ class LocalBackend:
         self._selector.register(worker, selectors.EVENT_READ, slot)
         return worker
 
-    def _check(self, driver: Driver) -> None:
-        for slot, worker in list(self._workers.items()):
-            self._handle(driver, slot, worker.check())
-
     def _obey(self, driver: Driver) -> None:
         """Drop trials that the driver has ended from their workers, and free the machine during a pause."""
         dropped = driver.pop_cancelled()
@@ -104,15 +101,16 @@ class LocalBackend:
                     worker.drop(number)
             if driver.paused and worker.alive and not worker.numbers:
                 worker.end()
-            if not worker.alive:
-                self._selector.unregister(worker)
-                del self._workers[slot]
+            self._forget_ended(slot)
+
+    def _forget_ended(self, slot: int) -> None:
+        """Forget the worker in a slot if it has ended."""
+        if not self._workers[slot].alive:
+            self._selector.unregister(self._workers.pop(slot))
 
     def _handle(self, driver: Driver, slot: int, messages: list[Message]) -> None:
         worker = self._workers[slot]
-        if not worker.alive:
-            self._selector.unregister(worker)
-            del self._workers[slot]
+        self._forget_ended(slot)
         self._pack = pack_after(messages, self._pack, driver)
         for message in messages:
             reason = deliver(driver, message)

@@ -157,8 +157,7 @@ def share(execution: Execution, nodes: Sequence[Node], where: str) -> WorkerShar
     wanted, pack = execution.workers, 1 if execution.pack == "auto" else execution.pack
     memory = memory_for(execution, pack)
     count = None if wanted == "auto" else int(wanted)
-    _check_one_trial(execution, nodes, where)
-    _check_one_pack(execution, pack, nodes, where)
+    _check_largest(execution, pack, nodes, where)
     gpus, ranks = execution.gpus_per_trial, execution.processes_per_trial
     if gpus is None:
         there = sum(int(node.gpus) for node in nodes)
@@ -192,30 +191,20 @@ def share(execution: Execution, nodes: Sequence[Node], where: str) -> WorkerShar
     return WorkerShare(count, even, gpus, memory, ranks)
 
 
-def _check_one_trial(execution: Execution, nodes: Sequence[Node], where: str) -> None:
-    """Raise `UsageError` for what no node has enough of for one trial."""
-    for field, asked, there, show in (
-        ("cpus_per_trial", execution.cpus_per_trial, max(node.cpus for node in nodes), _cpus),
-        ("gpus_per_trial", execution.gpus_per_trial, max(node.gpus for node in nodes), _gpus),
-        ("max_memory", execution.max_memory, max(node.memory for node in nodes), gibibytes),
+def _check_largest(execution: Execution, pack: int, nodes: Sequence[Node], where: str) -> None:
+    """Raise `UsageError` for what no node has enough of for one trial, or for one pack."""
+    memory, largest = execution.max_memory, max(node.memory for node in nodes)
+    each = "" if memory is None else f", each with a max_memory of {gibibytes(memory)},"
+    trials = f"{pack} trials in a worker{each} ask"
+    for field, who, asked, there, show in (
+        ("cpus_per_trial", "a trial asks", execution.cpus_per_trial, max(n.cpus for n in nodes), _cpus),
+        ("gpus_per_trial", "a trial asks", execution.gpus_per_trial, max(n.gpus for n in nodes), _gpus),
+        ("max_memory", "a trial asks", memory, largest, gibibytes),
+        ("pack", trials, memory_for(execution, pack), largest, gibibytes),
     ):
         if asked is not None and asked > there:
             most = "" if len(nodes) == 1 else " on its largest node"
-            raise UsageError(
-                f"execution.{field}: a trial asks for {show(asked)}; {where} has {show(there)}{most}"
-            )
-
-
-def _check_one_pack(execution: Execution, pack: int, nodes: Sequence[Node], where: str) -> None:
-    """Raise `UsageError` for a pack whose trials may take more memory than any node has."""
-    asked, there = memory_for(execution, pack), max(node.memory for node in nodes)
-    if asked is not None and execution.max_memory is not None and asked > there:
-        most = "" if len(nodes) == 1 else " on its largest node"
-        each = f"each with a max_memory of {gibibytes(execution.max_memory)}"
-        raise UsageError(
-            f"execution.pack: {pack} trials in a worker, {each}, ask for {gibibytes(asked)}; "
-            f"{where} has {gibibytes(there)}{most}"
-        )
+            raise UsageError(f"execution.{field}: {who} for {show(asked)}; {where} has {show(there)}{most}")
 
 
 def _at_a_time(workers: int, pack: int) -> str:

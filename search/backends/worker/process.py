@@ -68,10 +68,9 @@ class Worker:
     ) -> None:
         """Raises `SearchError` where the system cannot start a process."""
         try:
-            ours, self._process = _started(environment, folder)
+            self._channel, self._process = start_process(environment, folder, own_session=True)
         except OSError as error:
             raise SearchError(f"no worker can be started: {why(error)}") from error
-        self._channel = Channel(ours)
         self._limits = limits
         self._heard = 0.0  # when it last gave a sign of life
         self._trials: dict[int, HostedTrial] = {}
@@ -263,8 +262,14 @@ class Worker:
             return  # the worker is gone, which `receive` handles at the end of file
 
 
-def _started(environment: Mapping[str, str], folder: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start a worker's process; our end of the connection to it. Raises `OSError`."""
+def start_process(
+    environment: Mapping[str, str] | None = None, folder: str | None = None, *, own_session: bool = False
+) -> tuple[Channel, subprocess.Popen[bytes]]:
+    """Start a worker's process; our end of the channel to it, and the process. Raises `OSError`.
+
+    `environment`, `folder`: by default those of this process. With its `own_session` Ctrl-C in the terminal
+    does not reach it.
+    """
     ours, theirs = socket.socketpair()
     with ExitStack() as failed, theirs:
         failed.callback(ours.close)
@@ -272,12 +277,12 @@ def _started(environment: Mapping[str, str], folder: str) -> tuple[socket.socket
             [sys.executable, "-P", "-m", "hpsearch.search.backends.worker", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C in the terminal is for the driver
+            start_new_session=own_session,
             env=environment,
             cwd=folder,
         )
         failed.pop_all()
-    return ours, process
+    return Channel(ours), process
 
 
 def environment(threads: int) -> dict[str, str]:

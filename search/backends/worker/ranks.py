@@ -19,8 +19,6 @@ from __future__ import annotations
 import os
 import queue
 import selectors
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -33,7 +31,7 @@ from ....objectives.catalog import is_built_in
 from ....objectives.processes import rendezvous, strategy_variables
 from ...trials.failures import failure_of
 from .channel import Channel, Message
-from .process import SILENCE_SECONDS, exit_message
+from .process import SILENCE_SECONDS, exit_message, start_process
 from .server import Server, WorkerTrial, blamed, leave, printing_to
 
 SILENCE_CHECK_SECONDS = 1.0  # between two checks for silent ranks
@@ -123,15 +121,8 @@ class Sibling:
     """Another process of the worker's session, with a rank of its own."""
 
     def __init__(self, rank: int, setup: Message) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "hpsearch.search.backends.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
+        self.channel, self.process = start_process()
         self.rank = rank
-        self.channel = Channel(ours)
         self.heard = time.monotonic()  # when it last gave a sign of life
         self.busy = False  # whether it runs a trial
         self.send({**setup, "rank": rank})
