@@ -116,7 +116,7 @@ def show(valid: ValidSpace) -> None:
 def stopping_lines(spec: Spec) -> list[str]:
     """The plan of the early stopping: brackets, rungs, and what they come to."""
     from ...spaces.stopping import Rungs
-    from ..scheduling.plan import plan_of
+    from ..scheduling.rungs import plan_of
 
     stopping, plan = spec.early_stopping, plan_of(spec)
     if not isinstance(stopping, Rungs):

@@ -26,7 +26,7 @@ from ...spaces import (
 from ..errors import UsageError
 from ..preflight import checks
 from ..preflight.objective import import_objective, load_space
-from ..scheduling.plan import plan_of
+from ..scheduling.rungs import plan_of
 from ..values import Value, plain
 
 SAMPLES = 5  # random configurations that show what a space holds

@@ -16,8 +16,7 @@ from ...spaces.expressions import Expression
 from ...spaces.fields import TO_FILL
 from ...spaces.stopping import Rungs
 from ..engine.confirmation_size import ConfirmationSize
-from ..scheduling.plan import MAX_BRACKETS, plan_of
-from ..scheduling.rungs import MIN_AUDITED, audited_one_in, brackets_of
+from ..scheduling.rungs import MAX_BRACKETS, MIN_AUDITED, audited_one_in, brackets_of, plan_of
 from ..trials.seeds import is_seed
 from .requirements import check_extras
 

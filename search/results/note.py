@@ -6,7 +6,7 @@ import optuna
 
 from ...spaces import Spec, describe
 from ..formatting import counted
-from ..scheduling.plan import plan_of
+from ..scheduling.rungs import plan_of
 from ..scheduling.standings import stopping_in_words
 
 VERSION, PART, LONGEST = "dashboard:note_ver", "dashboard:note_str:", 2045  # letters of a part

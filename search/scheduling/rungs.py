@@ -15,6 +15,7 @@ from ...spaces import Spec
 from ...spaces.stopping import Hyperband, Rungs, SuccessiveHalving
 
 MIN_AUDITED = 5  # trials, for a fraction or a correlation
+MAX_BRACKETS = 5
 
 
 @dataclass(frozen=True)
@@ -128,3 +129,22 @@ def rungs(first: int, maximum: int, eta: int) -> tuple[int, ...]:
         steps.append(first)
         first *= eta
     return tuple(steps)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The early stopping of a study, and the trials that it is expected to complete."""
+
+    brackets: list[Bracket]
+    trials: int | None
+    complete: float | None  # trials expected to reach the end
+    saving: float | None  # share of the resource that early stopping is expected to save, 0 to 1
+
+
+def plan_of(spec: Spec) -> Plan:
+    """The plan of a study, assuming that one trial in eta passes each rung."""
+    brackets, trials, stopping = brackets_of(spec), spec.budget.trials, spec.early_stopping
+    if not isinstance(stopping, Rungs) or trials is None:
+        return Plan(brackets, trials, None, None)
+    complete = sum(b.expected_complete(trials, stopping.eta) for b in brackets)
+    return Plan(brackets, trials, max(1.0, complete), expected_saving(spec))

@@ -16,7 +16,7 @@ from hpsearch.objectives.base import TrialStopped
 from hpsearch.objectives.catalog import export, known_parameters
 from hpsearch.objectives.gpt import lora, pretrain
 from hpsearch.search.preflight.checks import check_objective, warnings
-from hpsearch.search.scheduling.plan import plan_of
+from hpsearch.search.scheduling.rungs import plan_of
 from hpsearch.spaces import load
 from hpsearch.trainer.config.models import LoraConfig, PretrainConfig, TrainConfig
 from hpsearch.trainer.errors import ConfigError

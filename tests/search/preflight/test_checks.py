@@ -14,8 +14,7 @@ import pytest
 
 from hpsearch.search.preflight import checks
 from hpsearch.search.preflight.objective import own_code
-from hpsearch.search.scheduling import plan
-from hpsearch.search.scheduling.rungs import Bracket
+from hpsearch.search.scheduling.rungs import Bracket, plan_of
 from hpsearch.spaces import SpaceError, Spec, loads, warnings
 from hpsearch.spaces.document import read
 from hpsearch.trainer.config.models import FINETUNING_TYPES, LoraConfig, PretrainConfig, TrainConfig
@@ -58,7 +57,7 @@ def found(spec: Spec) -> list[tuple[str, str]]:
 
 
 def test_the_plan_of_hyperband_follows_from_its_rungs(make_spec: MakeSpec) -> None:
-    made = plan.plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"trials": 17}))
+    made = plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"trials": 17}))
     assert made.brackets == [Bracket((1, 3), 9 / 17), Bracket((3,), 5 / 17), Bracket((), 3 / 17)]
     assert made.complete == pytest.approx(9 / 9 + 5 / 3 + 3)
     spent = 9 * (1 + 2 / 3 + 6 / 9) + 5 * (3 + 6 / 3) + 3 * 9
@@ -88,19 +87,19 @@ def test_a_rank_above_the_width_of_the_base_is_reported(
 
 def test_successive_halving_is_one_bracket_that_may_begin_later(make_spec: MakeSpec) -> None:
     stopping = hyperband(1, 27) | {"method": "asha", "min_early_stopping_rate": 1}
-    made = plan.plan_of(make_spec(early_stopping=stopping, budget={"trials": 9}))
+    made = plan_of(make_spec(early_stopping=stopping, budget={"trials": 9}))
     assert made.brackets == [Bracket((3, 9), 1.0)]
     assert made.complete == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("stopping", [{"method": "none"}, {"method": "median"}])
 def test_no_rungs_no_plan(make_spec: MakeSpec, stopping: dict[str, Any]) -> None:
-    made = plan.plan_of(make_spec(early_stopping=stopping))
+    made = plan_of(make_spec(early_stopping=stopping))
     assert (made.brackets, made.complete, made.saving) == ([], None, None)
 
 
 def test_a_budget_of_time_alone_promises_no_number_of_trials(make_spec: MakeSpec) -> None:
-    made = plan.plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"time": 60}))
+    made = plan_of(make_spec(early_stopping=hyperband(1, 9), budget={"time": 60}))
     assert (made.trials, made.complete) == (None, None)
 
 
