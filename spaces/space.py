@@ -231,13 +231,6 @@ class Space:
         """The configurations of all lowest and of all highest values, where they are not refused."""
         return [config for config, refused in map(self.proposed, (_lowest, _highest)) if refused is None]
 
-    def snap(self, name: str, value: float) -> int | float:
-        """The value of a range nearest to `value`; nearest in ratio where a factor multiplies."""
-        parameter = self.parameters[name]
-        if not isinstance(parameter, Range):
-            raise TypeError(f"{name} is not a range")
-        return parameter.snap(value)
-
     def unlisted(self) -> Iterator[Problem]:
         """The ranges that cannot be part of a grid, and a grid with too many points."""
         for name, parameter in self.searched.items():

@@ -63,7 +63,7 @@ class StudyInMemory(optuna.storages.InMemoryStorage):
             trial.datetime_complete = begun
         return changed
 
-    def suspend(self, number: int) -> None:
+    def requeue(self, number: int) -> None:
         """Requeue a running trial as waiting; it keeps its parameters and reports."""
         trial_id = self.trial_id(number)
         self.set_trial_state_values(trial_id, TrialState.WAITING)

@@ -28,7 +28,7 @@ class Backend(Protocol):
     def run(self, driver: Driver) -> None:
         """Run trials until `driver.ask()` returns none and none is running.
 
-        Every assigned trial is completed, failed or suspended through the driver before this returns or
+        Every assigned trial is completed, failed or requeued through the driver before this returns or
         raises. After a trial is stopped, nothing more of it is delivered.
         """
         ...
@@ -72,5 +72,5 @@ def deliver(driver: Driver, message: Message) -> str | None:
         case "failed":
             driver.fail(number, Failure(**message["failure"]))
         case "crowded" | "worn":  # it needs a worker with fewer trials beside or before it
-            driver.suspend(number)
+            driver.requeue(number)
     return None

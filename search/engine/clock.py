@@ -23,7 +23,7 @@ class SearchClock:
         self._begun = time.monotonic() if begun is None else begun
         self._before = float(study.user_attrs.get(ELAPSED, 0.0))
         self._paused_since: float | None = None
-        self._suspending_since: float | None = None
+        self._requeuing_since: float | None = None
         self._ahead = _wall_ahead()
         study.set_user_attr(PAUSED, False)
 
@@ -40,22 +40,22 @@ class SearchClock:
     @property
     def stopped(self) -> bool:
         """Whether the search was stopped, to be resumed later."""
-        return self.suspends and not self.paused
+        return self.requeues and not self.paused
 
     @property
-    def suspends(self) -> bool:
+    def requeues(self) -> bool:
         """Whether running trials are requeued at their next report: the search pauses or stops."""
-        return self._suspending_since is not None
+        return self._requeuing_since is not None
 
     @property
     def is_overdue(self) -> bool:
         """Whether the trials to be requeued have had their time to report."""
-        since = self._suspending_since
+        since = self._requeuing_since
         return since is not None and time.monotonic() - since > REPORT_SECONDS
 
     def pause(self) -> None:
         """Stop counting time until `resume`."""
-        self._paused_since = self._suspending_since = time.monotonic()
+        self._paused_since = self._requeuing_since = time.monotonic()
         self._study.set_user_attr(PAUSED, True)
 
     def resume(self) -> None:
@@ -66,7 +66,7 @@ class SearchClock:
     def stop(self) -> None:
         """Requeue running trials from now on. This ends a pause."""
         self._end_pause()
-        self._suspending_since = self._suspending_since or time.monotonic()
+        self._requeuing_since = self._requeuing_since or time.monotonic()
 
     def tick(self) -> str | None:
         """Save the time if that is due. Returns what to tell the user if the machine's clock was set back."""
@@ -91,7 +91,7 @@ class SearchClock:
     def _end_pause(self) -> None:
         if self._paused_since is not None:
             self._begun += time.monotonic() - self._paused_since
-            self._paused_since = self._suspending_since = None
+            self._paused_since = self._requeuing_since = None
 
 
 def _wall_ahead() -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from optuna.trial import FrozenTrial, TrialState
 
 from ...storage import DatabaseUnavailable
-from ...storage.live import LiveStorage, StudyCommand
+from ...storage.live import StudyCommand
 from ...storage.trial_attrs import at_rung
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ class Controls(Protocol):
 class CommandInbox:
     """The commands and changes of other processes."""
 
-    def __init__(self, driver: Controls, storage: LiveStorage, lifecycle: TrialLifecycle) -> None:
+    def __init__(self, driver: Controls, lifecycle: TrialLifecycle) -> None:
         self._driver = driver
-        self._storage = storage
+        self._storage = lifecycle.storage
         self._lifecycle = lifecycle
 
     def look(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.trial_attrs import CONFIRMS, CONFIRMS_SEED, confirms
+from ...storage.trial_attrs import CONFIRMS_SEED, confirms
 from ..trials.selection import best_of, confirming_values, cut_short, search_trials
 from .confirmation_size import ConfirmationSize
 
@@ -55,8 +55,3 @@ def outstanding_confirmations(
     runs = [t for t in trials if confirms(t) is not None and not cut_short(t)]
     there = {(confirms(t), t.user_attrs[CONFIRMS_SEED]) for t in runs}
     return [(t, k) for k in range(size.seeds) for t in candidates if (t.number, k) not in there]
-
-
-def confirmation_attrs(trial: FrozenTrial, seed: int) -> dict[str, int]:
-    """The attributes of a confirmation run of a trial."""
-    return {CONFIRMS: trial.number, CONFIRMS_SEED: seed}

@@ -15,11 +15,9 @@ from dataclasses import replace
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ...spaces import Spec
 from ...storage.trial_attrs import CONFIRMS_SEED, confirms
 from ..scheduling.rungs import rung_steps
 from ..trials.selection import cut_short
-from .clock import SearchClock
 from .confirmation_size import MIN_SEEDS, ConfirmationSize
 from .costs import TrialCosts
 from .lifecycle import TrialLifecycle
@@ -38,13 +36,11 @@ ConfirmationRuns = list[tuple[FrozenTrial, int]]
 class Deadline:
     """The time of one search, shared between its trials, its audit and its confirmation."""
 
-    def __init__(
-        self, spec: Spec, costs: TrialCosts, clock: SearchClock, lifecycle: TrialLifecycle, shutdown: float
-    ) -> None:
+    def __init__(self, lifecycle: TrialLifecycle, costs: TrialCosts, shutdown: float) -> None:
         """`shutdown`: seconds that the backend needs after the last training."""
-        self._spec = spec
+        self._spec = spec = lifecycle.spec
+        self._clock = lifecycle.clock
         self._costs = costs
-        self._clock = clock
         self._lifecycle = lifecycle
         self._rungs = rung_steps(spec)
         time = spec.budget.time

@@ -1,6 +1,6 @@
 """The driver: owns one study, hands out its trials, records their reports, and decides when they end.
 
-A backend asks for trials (`ask`), delivers (`report`, `complete`, `fail`, `suspend`) and obeys the answers.
+A backend asks for trials (`ask`), delivers (`report`, `complete`, `fail`, `requeue`) and obeys the answers.
 Every decision is in the database before it is answered. The driver runs in one thread of one process and is
 the study's only writer.
 
@@ -26,7 +26,7 @@ from ...storage.live import LiveStorage
 from ...storage.studies import MEMORY
 from ...storage.trial_attrs import AUDITED, CONFIRMS, STARTED_OVER, has_reported
 from ..formatting import counted
-from ..sampling.factory import sampler_of
+from ..sampling.factory import make_sampler
 from ..scheduling.rungs import promotes
 from ..scheduling.standings import pruning_reason
 from ..scheduling.study_promotion import StudyPromotion
@@ -69,7 +69,7 @@ class Driver:
         self._watcher = watcher
         self._memory = memory
         self.study = optuna.load_study(
-            study_name=spec.name, storage=storage, sampler=sampler_of(spec), pruner=pruner
+            study_name=spec.name, storage=storage, sampler=make_sampler(spec), pruner=pruner
         )
         self._clock = SearchClock(self.study, begun)
         self._promotion = StudyPromotion(spec, storage) if promotes(spec) else None
@@ -85,22 +85,13 @@ class Driver:
         )
         self.running = self._lifecycle.running
         self._costs = TrialCosts(spec.early_stopping.max, self.trials, slots)
-        self._deadline = Deadline(spec, self._costs, self._clock, self._lifecycle, shutdown_seconds)
-        self._budget = BudgetTracker(spec, self._lifecycle, self._costs, self._deadline)
-        self._inbox = CommandInbox(self, storage, self._lifecycle)
-        self._queue = TrialQueue(
-            spec,
-            self.study,
-            storage,
-            self._lifecycle,
-            self._promotion,
-            self._deadline,
-            self._budget,
-            self.say,
-        )
+        self._deadline = Deadline(self._lifecycle, self._costs, shutdown_seconds)
+        self._budget = BudgetTracker(self._lifecycle, self._costs, self._deadline)
+        self._inbox = CommandInbox(self, self._lifecycle)
+        self._queue = TrialQueue(self._lifecycle, self._deadline, self._budget)
         self._remarked: set[str] = set()  # kinds of remarks that the user has seen
         self._learned = 0  # changes of the storage whose memory use is learned
-        self._stop: str | None = None  # why no more trials are asked
+        self.stop_reason: str | None = None  # why no more trials are asked
         self.fatal: str | None = None  # why the search failed
         if memory is not None and memory.line is not None:
             self.study.set_user_attr(MEMORY, memory.to_json())
@@ -147,11 +138,6 @@ class Driver:
         return self._budget.consumed
 
     @property
-    def stop_reason(self) -> str | None:
-        """Why no more trials are asked; None while they are."""
-        return self._stop
-
-    @property
     def stopped(self) -> bool:
         """Whether the search was stopped, to be resumed later."""
         return self._clock.stopped
@@ -179,13 +165,13 @@ class Driver:
             begins = self._deadline.seconds_to_next_rung(None, 0) <= left and not all_asked
             if waiting is None and promoted is None and not begins:
                 searching = any(each.confirms is None for each in self.running.values())
-                if searching and self._stop is None:
+                if searching and self.stop_reason is None:
                     return None
-                if self._stop is None and not all_asked:
+                if self.stop_reason is None and not all_asked:
                     self.stop(self._budget.time_spent_reason())
                 if self._queue.audit_paused():  # running trials of the search end at their next reports
                     continue
-                if searching or not self._queue.confirm(ended_early=self._stop is not None):
+                if searching or not self._queue.confirm(ended_early=self.stop_reason is not None):
                     return None
                 continue
             running = self._queue.begin(waiting, promoted)
@@ -253,8 +239,8 @@ class Driver:
         if pauses and (paused := self._pause_trial(running)) is not None:
             return paused
         has_only_to_return = step == self.spec.early_stopping.max  # requeued, it would have nothing to train
-        if self._clock.suspends and not has_only_to_return:
-            self.suspend(number)
+        if self._clock.requeues and not has_only_to_return:
+            self.requeue(number)
             return "the search is paused" if self.paused else "the search is stopping"
         self._lifecycle.flush()
         return None
@@ -275,9 +261,9 @@ class Driver:
     def fail(self, number: int, failure: Failure) -> None:
         """An attempt ended without a value: the trial is pruned, requeued for a retry, or failed."""
         running, folder = self.running[number], self._lifecycle.folder(number)
-        may_retry = self._stop is None or self.stopped  # now, or after a resume
+        may_retry = self.stop_reason is None or self.stopped  # now, or after a resume
         if failure.kind == "disk":
-            self.suspend(number)
+            self.requeue(number)
             why = f"trial {number} cannot write: {failure.message}"
             self.fatal = f"{why}; make room, and the same command resumes the search"
             self.request_stop(self.fatal)
@@ -286,7 +272,7 @@ class Driver:
             self.say(f"trial {number} {event}")
             self._storage.add_event(self.trials[number], event)
             drop_checkpoint(folder)
-            self.suspend(number)
+            self.requeue(number)
         elif failure.kind == "silent" and not any(map(has_reported, self.trials)):
             self._lifecycle.fail(running, failure.message, failure.whole_reason(folder / OUTPUT))
             self.fatal = f"trial {number}: {self.trials[number].user_attrs['reason']}"
@@ -296,7 +282,7 @@ class Driver:
         elif running.attempts <= self.spec.execution.retries and may_retry:
             running.trial.set_user_attr("retries", running.attempts)
             running.trial.set_user_attr("error", failure.message)
-            self.suspend(number)
+            self.requeue(number)
         else:
             if failure.traceback:
                 running.trial.set_user_attr("traceback", failure.traceback)
@@ -314,7 +300,7 @@ class Driver:
         """Whether a trial has failed like this that did not resume from a checkpoint."""
         return any(trial.user_attrs.get("error") == failure.message for trial in self.trials)
 
-    def suspend(self, number: int) -> None:
+    def requeue(self, number: int) -> None:
         """Requeue a trial: it waits, with its reports and checkpoint, for this or a later search."""
         self._lifecycle.requeue(number)
 
@@ -325,7 +311,7 @@ class Driver:
     def tick(self) -> None:
         """Check the clock and the commands of other processes; called about once a second."""
         self._check_ends()
-        if self._stop is not None and not self.stopped:
+        if self.stop_reason is not None and not self.stopped:
             for number in self._budget.overdue_trials():
                 self._lifecycle.end_out_of_time(number)
         if self._budget.confirmation_is_settled:  # confirmation runs do not depend on paused trials
@@ -337,7 +323,7 @@ class Driver:
         if self.paused and self._clock.is_overdue:
             for number in list(self.running):
                 self._lifecycle.detach_from_worker(number)
-                self.suspend(number)
+                self.requeue(number)
         self._watcher.tick(self)
 
     def pop_cancelled(self) -> list[int]:
@@ -357,10 +343,7 @@ class Driver:
                     self._lifecycle.fail(running, trial.user_attrs["error"])
 
     def close(self, *, hurried: bool = False) -> None:
-        """Requeue what still runs, and write what is not written yet.
-
-        A `hurried` end does not wait for a database that cannot be written now.
-        """
+        """End the search here; see `TrialLifecycle.close`."""
         self._lifecycle.close(hurried=hurried)
 
     # Controls
@@ -371,7 +354,7 @@ class Driver:
 
     def stop(self, reason: str) -> None:
         """Ask no more trials; running ones end at their next report."""
-        self._stop = self._stop or reason
+        self.stop_reason = self.stop_reason or reason
 
     def request_stop(self, reason: str) -> None:
         """Ask no more trials, and requeue running ones at their next report, to be resumed later."""
@@ -380,7 +363,7 @@ class Driver:
 
     def pause(self) -> None:
         """Ask no more trials, and requeue running ones at their next report, until `resume`."""
-        if self._stop is None and not self.paused:
+        if self.stop_reason is None and not self.paused:
             self._clock.pause()
             self.say("paused; hpsearch resume continues the search")
 
@@ -392,7 +375,7 @@ class Driver:
 
     def _seconds_left(self) -> float:
         """Seconds left for trials of the search; -inf once no more are asked."""
-        return self._budget.time_left() if self._stop is None else -math.inf
+        return self._budget.time_left() if self.stop_reason is None else -math.inf
 
     # Whether a trial ends or pauses
 
@@ -409,8 +392,8 @@ class Driver:
         self._check_ends()
         if baseline:
             return None  # a search ends with a winner, and a baseline to compare it with
-        if self._stop is not None and not self.stopped:
-            return self._stop
+        if self.stop_reason is not None and not self.stopped:
+            return self.stop_reason
         if not prunes:
             return None
         reason = pruning_reason(self.study, self.spec, running.number, step)
@@ -436,7 +419,7 @@ class Driver:
     # Whether the search is over
 
     def _check_ends(self) -> None:
-        if self._stop is None and (reason := self._budget.end_reason()) is not None:
+        if self.stop_reason is None and (reason := self._budget.end_reason()) is not None:
             self.stop(reason)
 
     def _check_same_failures(self) -> None:

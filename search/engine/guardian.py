@@ -132,7 +132,7 @@ def requeue_running(workspace: Workspace, study: str, *, kept: str) -> None:
         live = patiently(lambda: LiveStorage(opened, study), waits)
         for trial in live.get_all_trials(0, deepcopy=False, states=(TrialState.RUNNING,)):
             if not at_rung(trial):
-                live.suspend(trial.number)
+                live.requeue(trial.number)
         patiently(live.flush, waits)
         live.close()
 

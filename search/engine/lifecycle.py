@@ -87,14 +87,14 @@ class TrialLifecycle:
         on_end: Callable[[FrozenTrial], None],
     ) -> None:
         """`say`: tells the user something. `on_end`: called for each trial that has ended."""
-        self._spec = spec
-        self._study = study
-        self._storage = storage
+        self.spec = spec
+        self.study = study
+        self.storage = storage
         self._runs = runs
         self._folder_name = folder_in(study.user_attrs, spec.name)  # under `runs`
-        self._clock = clock
-        self._promotion = promotion
-        self._say = say
+        self.clock = clock
+        self.promotion = promotion
+        self.say = say
         self._on_end = on_end
         self._candidates_at = -1  # changes of the storage, for which `_candidates` holds
         self._candidates: dict[ConfirmationSize, list[FrozenTrial]] = {}
@@ -105,7 +105,7 @@ class TrialLifecycle:
     @property
     def trials(self) -> Sequence[FrozenTrial]:
         """All trials of the study as they are now, by number; read-only."""
-        return self._storage.trials
+        return self.storage.trials
 
     @property
     def best(self) -> FrozenTrial | None:
@@ -114,11 +114,11 @@ class TrialLifecycle:
 
     def confirmation_candidates(self, size: ConfirmationSize) -> list[FrozenTrial]:
         """The trials to confirm; cached, since a report asks several times."""
-        if self._candidates_at != self._storage.changes:
-            self._candidates_at, self._candidates = self._storage.changes, {}
+        if self._candidates_at != self.storage.changes:
+            self._candidates_at, self._candidates = self.storage.changes, {}
         if size not in self._candidates:
             pool = self.tally.confirmation_pool(size.top)
-            self._candidates[size] = confirmation_candidates(self._spec, size, pool)
+            self._candidates[size] = confirmation_candidates(self.spec, size, pool)
         return self._candidates[size]
 
     def outstanding_confirmations(self, size: ConfirmationSize) -> list[tuple[FrozenTrial, int]]:
@@ -139,17 +139,17 @@ class TrialLifecycle:
         A trial fails if the database refuses any of its data.
         """
         try:
-            patiently(self._storage.flush, self._say_that_it_waits)
+            patiently(self.storage.flush, self._say_that_it_waits)
         except StorageError as error:
             raise SearchError(str(error)) from error
-        for number, refusal in self._storage.take_refused().items():
+        for number, refusal in self.storage.take_refused().items():
             running = self.detach_from_worker(number)
             running.metrics.clear()  # one of them may be the cause
             self.fail(running, f"the database refuses what it reported: {refusal}")
 
     def _say_that_it_waits(self, message: str) -> None:
         leave = "; another signal leaves without waiting, and trials resume from their checkpoints"
-        self._say(message + (leave if self._clock.stopped else ""))
+        self.say(message + (leave if self.clock.stopped else ""))
 
     def close(self, *, hurried: bool) -> None:
         """Requeue what still runs, and write what is not written yet.
@@ -157,82 +157,82 @@ class TrialLifecycle:
         A `hurried` end does not wait for a database that cannot be written now.
         """
         self.requeue_all()
-        self._clock.close()
+        self.clock.close()
         try:
             if not hurried:
                 self.flush()
                 return
-            self._storage.flush()
+            self.storage.flush()
         except DatabaseUnavailable as error:
-            self._say(f"left without writing ({error}); the same command resumes from the last checkpoints")
+            self.say(f"left without writing ({error}); the same command resumes from the last checkpoints")
         finally:
-            self._storage.close()
+            self.storage.close()
 
     # Beginning
 
     def enqueue_baseline(self) -> None:
         """Enqueue the space's baseline, if it has one, as the first trial of a new study."""
-        baseline = self._spec.space.baseline()
+        baseline = self.spec.space.baseline()
         if baseline is not None and not self.trials:
-            labels = labelled(self._spec.space, self._spec.parameters, baseline)
-            self._study.enqueue_trial(labels, user_attrs={"baseline": True})
+            labels = labelled(self.spec.space, self.spec.parameters, baseline)
+            self.study.enqueue_trial(labels, user_attrs={"baseline": True})
 
     def begin(self, enqueued: FrozenTrial | None = None) -> RunningTrial:
         """Begin a new trial, or an enqueued one. Raises `InvalidTrial`."""
         # `Study.ask` would take the first waiting trial, even one that must not resume now.
-        self._study._thread_local.cached_all_trials = None
+        self.study._thread_local.cached_all_trials = None
         if enqueued is None:
-            trial_id = self._storage.create_new_trial(self._study._study_id)
+            trial_id = self.storage.create_new_trial(self.study._study_id)
         else:
             trial_id = enqueued._trial_id
-            self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
-        folder = self.folder(self._storage.get_trial_number_from_id(trial_id))
+            self.storage.set_trial_state_values(trial_id, TrialState.RUNNING)
+        folder = self.folder(self.storage.get_trial_number_from_id(trial_id))
         if folder.exists():  # of a trial that the database has lost: restored from a backup, or not written
             remove_folder(folder)
         return self._configured(trial_id)
 
     def resume(self, waiting: FrozenTrial, *, promoted: bool = False) -> RunningTrial:
         """Resume a trial of an earlier search or attempt, with its number, parameters and reports."""
-        if self._promotion is not None and at_rung(waiting):
-            self._promotion.leave_rung(waiting, promoted=promoted)
-        self._storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
+        if self.promotion is not None and at_rung(waiting):
+            self.promotion.leave_rung(waiting, promoted=promoted)
+        self.storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
         return self._restore_progress(self._configured(waiting._trial_id), waiting)
 
     def assignment(self, running: RunningTrial) -> Assignment:
         """What the worker of a trial needs."""
         return Assignment(
             number=running.number,
-            params=nested(self._spec.space.passed(running.config)),
-            seed=seed_of(self._spec, self.trials[running.number]),
+            params=nested(self.spec.space.passed(running.config)),
+            seed=seed_of(self.spec, self.trials[running.number]),
             folder=self.folder(running.number),
             reported=running.reported,
         )
 
     def _configured(self, trial_id: int) -> RunningTrial:
         """Complete the configuration of a trial, and write it to the study and to the trial's folder."""
-        space = self._spec.space
+        space = self.spec.space
         try:
             given = self._checked_labels(trial_id)
-            trial = optuna.Trial(self._study, trial_id)
+            trial = optuna.Trial(self.study, trial_id)
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always", UserWarning)
                 config = space.resolve(lambda name, parameter: suggest(trial, name, parameter))
             if misfits := list(space.misfits(config, given, "trial") if given else ()):
                 raise ValueError(in_words(misfits))
         except ValueError as error:  # another program enqueued it, with values that do not fit the space
-            trial = optuna.Trial(self._study, trial_id)
+            trial = optuna.Trial(self.study, trial_id)
             raise InvalidTrial(self._register(RunningTrial(trial, {})), str(error)) from error
         except SearchError:  # no configuration satisfies the constraints: it waits for other constraints
-            self._storage.suspend(self._storage.get_trial(trial_id).number)
+            self.storage.requeue(self.storage.get_trial(trial_id).number)
             raise
         for warning in warned:
-            self._say(f"trial {trial.number}: {warning.message}")
+            self.say(f"trial {trial.number}: {warning.message}")
         for name, value in config.items():
-            if isinstance(self._spec.parameters[name], Derived) and name not in RESERVED_ATTRS:
+            if isinstance(self.spec.parameters[name], Derived) and name not in RESERVED_ATTRS:
                 trial.set_user_attr(name, value)
-        provenance = self._study.user_attrs.get(PROVENANCE, {})
+        provenance = self.study.user_attrs.get(PROVENANCE, {})
         folder = self.folder(trial.number)
-        content = document(self._spec, self.trials[trial.number], provenance, folder=folder)
+        content = document(self.spec, self.trials[trial.number], provenance, folder=folder)
         path = folder / CONFIG
         try:
             make_folder(folder)
@@ -244,14 +244,14 @@ class TrialLifecycle:
 
     def _checked_labels(self, trial_id: int) -> dict[str, Any]:
         """The labels of a trial that another program enqueued; `ValueError` if they do not fit the space."""
-        trial = self._storage.get_trial(trial_id)
+        trial = self.storage.get_trial(trial_id)
         fixed = trial.system_attrs.get(FIXED_PARAMS, {})
         if CONFIRMS in trial.user_attrs or trial.last_step is not None:
             return {}  # our own trial, or checked before
-        labels = enqueued_labels(self._spec, {**trial.params, **fixed})
+        labels = enqueued_labels(self.spec, {**trial.params, **fixed})
         spelled = {name: labels[name] for name in fixed}
         if str(spelled) != str(fixed):  # 5.0 for the space's 5, a list for Optuna's text
-            self._storage.set_trial_system_attr(trial_id, FIXED_PARAMS, spelled)
+            self.storage.set_trial_system_attr(trial_id, FIXED_PARAMS, spelled)
         return labels
 
     def _restore_progress(self, running: RunningTrial, waiting: FrozenTrial) -> RunningTrial:
@@ -268,7 +268,7 @@ class TrialLifecycle:
 
     def _register(self, running: RunningTrial) -> RunningTrial:
         self.running[running.number] = running
-        self._clock.counts = True
+        self.clock.counts = True
         return running
 
     # Waiting
@@ -276,27 +276,27 @@ class TrialLifecycle:
     def requeue(self, number: int) -> None:
         """Requeue a running trial, with its reports and checkpoint, for this or a later search."""
         self._unregister(self.running[number])
-        self._storage.suspend(number)
+        self.storage.requeue(number)
         self.flush()
 
     def revive(self, numbers: Iterable[int], without: Collection[str]) -> None:
         """Requeue failed trials, without these attributes."""
         for number in numbers:
-            self._storage.revive(number, without)
-        if self._promotion is not None:
-            self._promotion.read()  # they return to their rungs, and take slots again
+            self.storage.revive(number, without)
+        if self.promotion is not None:
+            self.promotion.read()  # they return to their rungs, and take slots again
 
     def requeue_all(self) -> None:
         """Requeue the trials that run in the study, while no worker runs any."""
         self.running.clear()
-        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if not at_rung(trial):
-                self._storage.suspend(trial.number)
+                self.storage.requeue(trial.number)
 
     def pause(self, running: RunningTrial) -> str:
         """Pause a trial at its rung, with its checkpoint. Returns its standing there, as a sentence."""
-        assert self._promotion is not None
-        event = self._promotion.pause(self.trials[running.number])
+        assert self.promotion is not None
+        event = self.promotion.pause(self.trials[running.number])
         self._unregister(running)
         self.flush()
         return event
@@ -306,18 +306,18 @@ class TrialLifecycle:
         del self.running[running.number]
         cost = running.attempt.cost
         if cost is not None:
-            self._storage.set_trial_system_attr(running.trial._trial_id, COST_ATTR, cost.to_json())
+            self.storage.set_trial_system_attr(running.trial._trial_id, COST_ATTR, cost.to_json())
         took = running.seconds if running.attempt.seconds is None else running.attempt.seconds
         took += self.trials[running.number].system_attrs.get(TOOK, 0.0)
-        self._storage.set_trial_system_attr(running.trial._trial_id, TOOK, round(took, 3))
+        self.storage.set_trial_system_attr(running.trial._trial_id, TOOK, round(took, 3))
         if running.trained > running.reported:
-            self._storage.set_trial_system_attr(running.trial._trial_id, TRAINED, running.trained)
+            self.storage.set_trial_system_attr(running.trial._trial_id, TRAINED, running.trained)
 
     # Ending
 
     def complete(self, running: RunningTrial, value: float) -> None:
         """End a trial with its value."""
-        advice = when_worse(self._spec, running.config, self.folder(running.number), self.best)
+        advice = when_worse(self.spec, running.config, self.folder(running.number), self.best)
         self._write_ended([self._ended(running, TrialState.COMPLETE, advice, value)])
 
     def prune(self, running: RunningTrial, reason: str) -> None:
@@ -330,9 +330,9 @@ class TrialLifecycle:
         Optuna ranks infeasible trials last. Its dashboard reads only the older `constraints` attribute.
         """
         folder = self.folder(running.number)
-        reason = with_advice(reason, self._spec, running.config, folder, constraint, self.best)
+        reason = with_advice(reason, self.spec, running.config, folder, constraint, self.best)
         running.trial.set_constraint(constraint, 1.0)
-        self._storage.set_trial_system_attr(running.trial._trial_id, "constraints", [1.0])
+        self.storage.set_trial_system_attr(running.trial._trial_id, "constraints", [1.0])
         self.prune(running, reason)
         return reason
 
@@ -344,13 +344,13 @@ class TrialLifecycle:
         """End paused trials in one transaction; by default because they cannot be promoted."""
         ended = []
         for number in numbers:
-            assert self._promotion is not None
+            assert self.promotion is not None
             trial = self.trials[number]
-            why = reason or self._promotion.why_not_promoted(trial)
-            self._promotion.leave_rung(trial)
+            why = reason or self.promotion.why_not_promoted(trial)
+            self.promotion.leave_rung(trial)
             # There may be hundreds, so their configurations are not resolved again.
             running = RunningTrial(
-                optuna.Trial(self._study, trial._trial_id), dict.fromkeys(self._spec.parameters)
+                optuna.Trial(self.study, trial._trial_id), dict.fromkeys(self.spec.parameters)
             )
             running = self._restore_progress(self._register(running), trial)
             ended.append(self._ended(running, TrialState.PRUNED, why))
@@ -389,23 +389,23 @@ class TrialLifecycle:
             taken = name in RESERVED_ATTRS or name in running.config
             trial.set_user_attr(f"last_{name}" if taken else name, metric)
         for key, meta in artifact_attrs(self._runs, self._folder_name, trial.number).items():
-            self._storage.set_trial_system_attr(trial._trial_id, key, meta)
+            self.storage.set_trial_system_attr(trial._trial_id, key, meta)
         self._unregister(running)
-        return self._study.tell(trial, value, state=state)
+        return self.study.tell(trial, value, state=state)
 
     def _write_ended(self, ended: Sequence[FrozenTrial]) -> None:
         """Write trials that have ended, then update rungs and checkpoints."""
         if not ended:
             return
-        self._clock.note()
+        self.clock.note()
         self.flush()
         # A failed trial keeps its checkpoint for a retry.
         drop_checkpoints(self.folder(t.number) for t in ended if t.state == TrialState.PRUNED)
         for trial in ended:
             if self.trials[trial.number].state != trial.state:
                 continue  # the database has refused its end, so it has failed instead
-            if self._promotion is not None:
-                self._promotion.ended(trial)
+            if self.promotion is not None:
+                self.promotion.ended(trial)
             if trial.state == TrialState.COMPLETE:
                 self._keep_best_checkpoints(trial)
             self._on_end(trial)
@@ -422,7 +422,7 @@ class TrialLifecycle:
 
         `but`: a trial to leave out.
         """
-        keep, confirms = self._spec.execution.keep, ConfirmationSize.asked(self._spec).top
+        keep, confirms = self.spec.execution.keep, ConfirmationSize.asked(self.spec).top
         best = self.tally.best(keep, but=but)
         if keep and confirms:
             best += self.tally.best(confirms, baseline=False, but=but)

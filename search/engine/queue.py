@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-import optuna
 from optuna.trial import FrozenTrial
 
-from ...spaces import Spec
 from ...storage.files import has_checkpoint
-from ...storage.live import LiveStorage
-from ...storage.trial_attrs import AUDITED, CONFIRMS, confirms
-from ..sampling.grid import GridSampler
-from ..sampling.tried import UntriedConfigs
+from ...storage.trial_attrs import AUDITED, CONFIRMS, CONFIRMS_SEED, at_rung, confirms
 from ..sampling.whole_sampler import WholeSampler
 from ..scheduling.audit import mark_audited
-from ..scheduling.study_promotion import StudyPromotion
 from ..trials.retries import REFUSED_PREFIX
 from .budget import BudgetTracker
-from .confirmation import confirmation_attrs
 from .deadline import Deadline
 from .lifecycle import InvalidTrial, TrialLifecycle
 from .running import RunningTrial
@@ -28,26 +20,13 @@ from .running import RunningTrial
 class TrialQueue:
     """The order in which the trials of a search train."""
 
-    def __init__(
-        self,
-        spec: Spec,
-        study: optuna.Study,
-        storage: LiveStorage,
-        lifecycle: TrialLifecycle,
-        promotion: StudyPromotion | None,
-        deadline: Deadline,
-        budget: BudgetTracker,
-        say: Callable[[str], None],
-    ) -> None:
-        self._spec = spec
-        self._study = study
-        self._storage = storage
+    def __init__(self, lifecycle: TrialLifecycle, deadline: Deadline, budget: BudgetTracker) -> None:
+        self._spec = lifecycle.spec
+        self._study = lifecycle.study
+        self._promotion = lifecycle.promotion
         self._lifecycle = lifecycle
-        self._promotion = promotion
         self._deadline = deadline
         self._budget = budget
-        self._say = say
-        self._untried = UntriedConfigs(spec)
         self._exhausted = False  # whether the user knows that all configurations are tried
 
     def waiting(self, left: float) -> FrozenTrial | None:
@@ -80,14 +59,12 @@ class TrialQueue:
         budget, sampler = self._spec.budget, self._study.sampler
         if budget.trials is not None and self._lifecycle.tally.searched >= budget.trials:
             return True
-        if isinstance(sampler, GridSampler):
-            return sampler.next(self._study) is None
         assert isinstance(sampler, WholeSampler)
-        if not self._untried.exhausted(sampler.tried(self._study)):
+        if not sampler.exhausted(self._study):
             return False
-        if not self._exhausted:
+        if not self._exhausted and self._spec.search.sampler != "grid":  # where that is the plan
             self._exhausted = True
-            self._say("every configuration of the space has been tried")
+            self._lifecycle.say("every configuration of the space has been tried")
         return True
 
     def _may_resume(self, waiting: FrozenTrial, left: float) -> bool:
@@ -124,34 +101,30 @@ class TrialQueue:
 
     def audit_paused(self) -> bool:
         """After the search, requeue the paused trials of the audit. Returns whether there are any."""
-        audit = self._budget.audit
-        drawn = [
-            t
-            for t in self._lifecycle.tally.open
-            if audit.includes_paused(t) and self._budget.has_time_to_audit(t.number)
-        ]
+        audit, paused = self._budget.audit, filter(at_rung, self._lifecycle.tally.open)
+        drawn = [t for t in paused if t.number in audit and self._budget.has_time_to_audit(t.number)]
         for trial in drawn:
             assert self._promotion is not None
             reason = self._promotion.why_not_promoted(trial)
             self._promotion.leave_rung(trial)
             self.starts_audit(trial.number, reason)
-            self._storage.suspend(trial.number)
+            self._lifecycle.storage.requeue(trial.number)
         if drawn:
-            self._say(f"the search is over; {len(drawn)} of its paused trials resume for the audit")
+            self._lifecycle.say(f"the search is over; {len(drawn)} of its paused trials resume for the audit")
         return bool(drawn)
 
     def confirm(self, *, ended_early: bool) -> bool:
         """After the search, enqueue the next confirmation runs. Returns whether there are any."""
         runs, message = self._budget.next_round(ended_early=ended_early)
         for trial, seed in runs:
-            self._study.enqueue_trial(trial.params, user_attrs=confirmation_attrs(trial, seed))
+            self._study.enqueue_trial(trial.params, user_attrs={CONFIRMS: trial.number, CONFIRMS_SEED: seed})
         if message and (runs or not self._lifecycle.running):
-            self._say(message)
+            self._lifecycle.say(message)
         return bool(runs)
 
     def starts_audit(self, number: int, reason: str) -> bool:
         """Whether a trial that would be stopped for a reason is audited, and so continues."""
         audited = number in self._budget.audit
         if audited:
-            mark_audited(self._storage, self._lifecycle.trials[number], reason)
+            mark_audited(self._lifecycle.storage, self._lifecycle.trials[number], reason)
         return audited

@@ -100,14 +100,14 @@ class Tally:
         """
         self._follow()
         best: list[FrozenTrial] = []
-        place = 0
-        while len(best) < count and place < len(self._ranked):
-            number = self._ranked[place][1]
+        rank = 0
+        while len(best) < count and rank < len(self._ranked):
+            number = self._ranked[rank][1]
             trial = self._storage.trials[number]
             if not has_config(self._spec, trial):
-                del self._ranked[place]  # another program wrote it; only the first few need this check
+                del self._ranked[rank]  # another program wrote it; only the first few need this check
                 continue
-            place += 1
+            rank += 1
             if number != but and (baseline or "baseline" not in trial.user_attrs):
                 best.append(trial)
         return best
@@ -125,7 +125,7 @@ class Tally:
         `sample`: the audit's, which may be empty for lack of time.
         """
         self._follow()
-        return sorted(self._audited.unfinished | (self._drawn.unfinished if sample.every else set()))
+        return sorted({*self._audited.unfinished, *(self._drawn.unfinished if sample.every else ())})
 
     def reserved_for_audit(self, sample: AuditSample) -> int:
         """The units reserved for the audited trials to reach their end.
@@ -144,26 +144,35 @@ class Tally:
         for trial in self._storage.changed_since(self._changes):
             if (before := self._counted.get(trial.number)) is not None:
                 self._count(before, -1)
-                self._rank(before, False)
             self._counted[trial.number] = now = self._part_of(trial)
             self._count(now, 1)
-            self._rank(now, True)
-            self._place(trial)
         self._changes = self._storage.changes
 
     def _part_of(self, trial: FrozenTrial) -> _Part:
-        own, audited, last = confirms(trial) is None, audited_at(trial) is not None, trial.last_step
-        complete, drawn = trial.state == TrialState.COMPLETE, trial.number in self.audit_sample
+        number, own, ended = trial.number, confirms(trial) is None, trial.state.is_finished()
+        audited, drawn = audited_at(trial) is not None, number in self.audit_sample
+        complete, last = trial.state == TrialState.COMPLETE, trial.last_step
         takes = own and last is not None and (audited or drawn)
+        lists = (
+            (self._own, own),
+            (self._confirming, not own),
+            (self._open, not ended),
+            (self._waiting, trial.state == TrialState.WAITING),
+            (self._baselines, own and "baseline" in trial.user_attrs),
+            (self._audited.unfinished, audited and not ended),
+            (self._drawn.unfinished, drawn and at_rung(trial)),
+        )
         value = trial.value if own and complete else None
         return _Part(
+            number,
             state_of(trial),
-            ended=own and trial.state.is_finished(),
+            ended=own and ended,
             complete=own and complete,
-            rank=None if value is None else (self._sign * value, trial.number),
             trained=trained_to(trial) if own and not complete else 0,
             audit=self._audited if audited else self._drawn,
             rest=max(0, (self._spec.early_stopping.max or 0) - (last or 0)) if takes else 0,  # some go beyond
+            rank=None if value is None else (self._sign * value, number),
+            lists=[numbers for numbers, belongs in lists if belongs],
         )
 
     def _count(self, part: _Part, by: int) -> None:
@@ -173,33 +182,17 @@ class Tally:
         self._complete += by * part.complete
         self._trained += by * part.trained
         part.audit.rest += by * part.rest
-
-    def _rank(self, part: _Part, there: bool) -> None:
-        """Add a trial to the ranking, or remove it: the database may refuse its end."""
+        for numbers in part.lists:
+            _set_member(numbers, part.number, by > 0)
         if part.rank is not None:
-            _set_member(self._ranked, part.rank, there)
-
-    def _place(self, trial: FrozenTrial) -> None:
-        """Put a trial on the lists where it belongs now."""
-        number, state, own = trial.number, trial.state, confirms(trial) is None
-        audited = audited_at(trial) is not None
-        _set_member(self._own, number, own)
-        _set_member(self._open, number, not state.is_finished())
-        _set_member(self._waiting, number, state == TrialState.WAITING)
-        _set_member(self._confirming, number, not own)
-        _set_member(self._baselines, number, own and "baseline" in trial.user_attrs)
-        drawn = at_rung(trial) and number in self.audit_sample
-        for audit, there in ((self._audited, audited), (self._drawn, drawn)):
-            audit.unfinished.discard(number)
-            if there and not state.is_finished():
-                audit.unfinished.add(number)
+            _set_member(self._ranked, part.rank, by > 0)  # the database may refuse its end
 
 
 @dataclass
 class _Audit:
     """A group of audited trials."""
 
-    unfinished: set[int] = field(default_factory=set)
+    unfinished: list[int] = field(default_factory=list)
     rest: int = 0  # units that they take to their end
 
 
@@ -207,20 +200,22 @@ class _Audit:
 class _Part:
     """What a trial contributes to the counts."""
 
+    number: int
     state: str
     ended: bool
     complete: bool
-    rank: tuple[float, int] | None  # loss and number, if it is complete
     trained: int
     audit: _Audit  # the group that counts its rest
     rest: int
+    rank: tuple[float, int] | None  # loss and number, if it is complete
+    lists: list[list[int]]  # that have its number
 
 
 def _set_member(ordered: list[Any], one: Any, there: bool) -> None:
     """Add an item to a sorted list, or remove it."""
-    place = bisect_left(ordered, one)
-    is_there = place < len(ordered) and ordered[place] == one
+    index = bisect_left(ordered, one)
+    is_there = index < len(ordered) and ordered[index] == one
     if there and not is_there:
-        ordered.insert(place, one)
+        ordered.insert(index, one)
     elif is_there and not there:
-        del ordered[place]
+        del ordered[index]

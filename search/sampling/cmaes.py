@@ -16,7 +16,7 @@ import numpy as np
 import optuna
 from optuna._transform import _SearchSpaceTransform
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import RandomSampler
 from optuna.search_space import IntersectionSearchSpace
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
@@ -29,7 +29,7 @@ MIN_SIGMA = 1e-10  # below it, cmaes divides by zero
 MAX_COORDINATE = 1e9  # in a range of 0 to 1
 
 
-class CmaEsSampler(BaseSampler):
+class CmaEsSampler(RandomSampler):
     """Adapts a normal distribution over the numeric parameters that every trial has; draws the others at
     random.
 
@@ -48,6 +48,7 @@ class CmaEsSampler(BaseSampler):
         lr_adapt: bool = False,
         use_separable_cma: bool = False,
     ) -> None:
+        super().__init__(seed)
         self._seed = seed
         self._n_startup_trials = n_startup_trials
         self._popsize = popsize
@@ -55,7 +56,6 @@ class CmaEsSampler(BaseSampler):
         self._with_margin = with_margin
         self._lr_adapt = lr_adapt
         self._use_separable_cma = use_separable_cma
-        self._independent = RandomSampler(seed=seed)
         kind = "sepcma" if use_separable_cma else "cmawm" if with_margin else "cma"
         self._generation = f"{kind}:generation"  # Optuna's name of the attribute
 
@@ -88,11 +88,6 @@ class CmaEsSampler(BaseSampler):
             point = optimizer.ask()
         study._storage.set_trial_system_attr(trial._trial_id, self._generation, optimizer.generation)
         return transform.untransform(point)
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _replay(
         self, complete: Sequence[FrozenTrial], transform: _SearchSpaceTransform, direction: StudyDirection

@@ -9,7 +9,7 @@ from .grid import GridSampler
 from .space_sampler import SpaceSampler
 
 
-def sampler_of(spec: Spec) -> BaseSampler:
+def make_sampler(spec: Spec) -> BaseSampler:
     """The sampler of a study."""
     if spec.search.sampler == "rung_gp":
         from .rung_gp import RungGPSampler

@@ -29,13 +29,16 @@ class GridSampler(WholeSampler):
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
         given = self.given(trial)
-        return self.next(study, given) or next(self._points(given), {})
+        return self._next(study, given) or next(self._points(given), {})
 
-    def next(
+    def exhausted(self, study: optuna.Study) -> bool:
+        return self._next(study) is None
+
+    def _next(
         self, study: optuna.Study, given: Mapping[str, Any] = MappingProxyType({})
     ) -> dict[str, Any] | None:
         """The first untried grid point with the given values, as Optuna's labels; None if all are tried."""
-        taken = self.tried(study)
+        taken = self._tried.without(study)
         if given or self._space.limited:  # a limit that excludes a point now may not later
             return next((labels for labels in self._points(given) if key_of(labels) not in taken), None)
         if self._first is None or key_of(self._first) in taken:  # a tried point stays tried

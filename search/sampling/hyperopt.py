@@ -28,7 +28,7 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -38,7 +38,7 @@ _GENERATOR_LOCK = threading.Lock()  # guards Python's and numpy's global generat
 _FIXED_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # for all trials: proposals must not depend on a clock
 
 
-class HyperoptSampler(BaseSampler):
+class HyperoptSampler(RandomSampler):
     """Proposes with one of Hyperopt's algorithms: tpe, atpe or anneal.
 
     Until there are enough trials to learn from, it draws parameters at random.
@@ -54,12 +54,12 @@ class HyperoptSampler(BaseSampler):
         **options: Any,
     ) -> None:
         """`space`: all parameters, with and without conditions. `options`: those of Hyperopt's `suggest`."""
+        super().__init__(seed)
         self._algorithm = algorithm
         self._labels = {name: _Label(f"p{index}", d) for index, (name, d) in enumerate(space.items())}
         self._seed = seed
         self._first = n_startup_jobs if algorithm == "tpe" else 1
         self._options = options
-        self._independent = RandomSampler(seed=seed)
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -78,11 +78,6 @@ class HyperoptSampler(BaseSampler):
         history = trials_from_docs(documents, validate=False)
         values = self._suggest()([trial.number], domain, history, self._seed)[0]["misc"]["vals"]
         return {name: label.from_hyperopt(values[label.key][0]) for name, label in labels.items()}
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _suggest(self) -> Callable[[list[int], Domain, Trials, int], list[dict[str, Any]]]:
         if self._algorithm == "tpe":

@@ -18,7 +18,7 @@ search continues as if it had not been interrupted.
 from __future__ import annotations
 
 import functools
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,9 +32,8 @@ from ..scheduling.observed import value_at, without_audit
 from ..scheduling.rungs import rung_steps
 from ..trials.seeds import derived_seed
 from .gaussian_process import Array, GaussianProcess, Indices, log_expected_improvement, standardised
-from .tried import Key, UntriedConfigs, key_of
 from .unit_cube import UnitCube
-from .whole_sampler import MAX_PROPOSALS, MAX_REPEATS, WholeSampler, all_refused
+from .whole_sampler import Suggest, WholeSampler
 
 INITIAL_PROPOSALS = 20  # proposals before the first model
 MODEL_SHARE = 0.85  # of the later proposals
@@ -54,7 +53,6 @@ class RungGPSampler(WholeSampler):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         self._cube = UnitCube(spec.space)
-        self._untried = UntriedConfigs(spec)
         last = spec.early_stopping.max  # above all rungs
         self._steps = rung_steps(spec) + ([] if last is None else [last])  # empty if only ends compare
 
@@ -64,7 +62,14 @@ class RungGPSampler(WholeSampler):
         rng = np.random.default_rng(derived_seed(self._spec.search.seed, "sampler", trial.number))
         number = len(trials)
         point, by = self._proposed(trials, number, rng)
-        labels = self._legal(point, rng, self.tried(study, trial.number), self.given(trial))
+        given = self.given(trial)
+
+        def proposals() -> Iterator[Suggest]:
+            yield self._cube.suggester(point, given)
+            while True:
+                yield self._cube.suggester(rng.random(self._cube.dimensions), given)
+
+        labels = self.first_new(study, trial, given, proposals(), rng.integers)
         study._storage.set_trial_system_attr(trial._trial_id, SUGGESTED_BY, by)
         return labels
 
@@ -124,7 +129,7 @@ class RungGPSampler(WholeSampler):
     def _modelled(self, trials: Sequence[FrozenTrial], rng: np.random.Generator) -> tuple[Array, str] | None:
         """The point of the best expected improvement at all rungs, and why; None if there is no model."""
         values = self._table(trials)
-        points = np.stack([self._cube.point(self._config(trial)) for trial in trials])
+        points = np.stack([self._cube.point(self.values(trial.params)) for trial in trials])
         columns, owner = self._cube.features(points)
         pending = np.array([t.state == TrialState.RUNNING for t in trials]) & np.isnan(values[:, 0])
         models: list[tuple[GaussianProcess, float]] = []
@@ -210,37 +215,6 @@ class RungGPSampler(WholeSampler):
                 values = [trial.value if trial.state == TrialState.COMPLETE else None]
             table[row] = [np.nan if value is None else sign * value for value in values]
         return table
-
-    def _config(self, trial: FrozenTrial) -> dict[str, Any]:
-        parameters = self._spec.parameters
-        return {
-            name: p.value_of(label) if isinstance(p := parameters[name], Choice) else label
-            for name, label in trial.params.items()
-            if name in parameters
-        }
-
-    def _legal(
-        self, point: Array, rng: np.random.Generator, taken: Container[Key], given: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """The labels of the configuration at a point, or of a random one if that is refused or tried."""
-        again, known, broken = 0, None, None
-        for _ in range(MAX_PROPOSALS):
-            labels, broken = self.proposal(self._cube.suggester(point, given), given)
-            if broken is None:
-                if key_of(labels) not in taken:
-                    return labels
-                again, known = again + 1, labels
-                if again > MAX_REPEATS:
-                    break
-            point = rng.random(self._cube.dimensions)
-        if given:
-            return known or labels  # problems are reported when the trial begins
-        if left := self._untried.left(taken):
-            return left[rng.integers(len(left))]
-        if known is not None:  # the space may have no other configuration
-            return known
-        assert broken is not None
-        raise all_refused(broken)
 
 
 def _within(coordinates: Any) -> Any:

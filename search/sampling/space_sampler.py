@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -17,13 +18,10 @@ from ...spaces.samplers import TPE
 from ..trials.seeds import derived_seed
 from .distributions import MAX_VALUES, is_conditional
 from .optuna_samplers import make_optuna_sampler
-from .tried import UntriedConfigs, key_of
 from .view import study_for_samplers
-from .whole_sampler import MAX_PROPOSALS, MAX_REPEATS, WholeSampler, all_refused
+from .whole_sampler import Suggest, WholeSampler
 
-MODELLED_PROPOSALS = (
-    10  # refused ones, before proposals are drawn at random: a model may insist on its choice
-)
+MODELLED_PROPOSALS = 10  # refused ones, before others are drawn at random: a model may insist on its choice
 DETERMINISTIC = frozenset({"gp"})  # samplers that repeat a proposal whatever their seed, and take seconds
 _PRIOR_SHARE = {"low": 0.3, "medium": 0.5, "high": 0.7}  # of the values that no model proposes
 _PRIOR_SPREAD = {"low": 0.25, "medium": 0.15, "high": 0.08}  # as a fraction of the range
@@ -40,7 +38,6 @@ class SpaceSampler(WholeSampler):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         self._conditional = is_conditional(spec)
-        self._untried = UntriedConfigs(spec)
         self._inner = self._make(0)
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
@@ -48,31 +45,20 @@ class SpaceSampler(WholeSampler):
         self._inner.before_trial(study, trial)
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
-        taken, again, known = self.tried(study, trial.number), 0, None
-        given = self.given(trial)
+        given, seed = self.given(trial), 0
         by_sampler = 1 if self._spec.search.sampler in DETERMINISTIC else MODELLED_PROPOSALS
-        for attempt in range(MAX_PROPOSALS):
-            seed = derived_seed(self._spec.search.seed, "sampler", trial.number, attempt)
-            if attempt >= by_sampler:
-                self._inner = optuna.samplers.RandomSampler(seed)
-            elif attempt:
-                self._inner = self._make(seed)
-            suggester = self._suggester(study, trial, random.Random(seed), given)
-            labels, broken = self.proposal(suggester, given)
-            if broken is None:
-                if key_of(labels) not in taken:
-                    return labels
-                again, known = again + 1, labels
-                if again > MAX_REPEATS:
-                    break
-        if given:
-            return known or labels  # problems are reported when the trial begins
-        if left := self._untried.left(taken):
-            return random.Random(seed).choice(left)
-        if known is not None:  # the space may have no other configuration
-            return known
-        assert broken is not None
-        raise all_refused(broken)
+
+        def proposals() -> Iterator[Suggest]:
+            nonlocal seed
+            for attempt in itertools.count():
+                seed = derived_seed(self._spec.search.seed, "sampler", trial.number, attempt)
+                if attempt >= by_sampler:
+                    self._inner = optuna.samplers.RandomSampler(seed)
+                elif attempt:
+                    self._inner = self._make(seed)
+                yield self._suggester(study, trial, random.Random(seed), given)
+
+        return self.first_new(study, trial, given, proposals(), lambda n: random.Random(seed).randrange(n))
 
     def after_trial(
         self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
@@ -81,7 +67,7 @@ class SpaceSampler(WholeSampler):
 
     def _suggester(
         self, study: optuna.Study, trial: FrozenTrial, rng: random.Random, given: Mapping[str, Any]
-    ) -> Callable[[str, Range | Choice], Any]:
+    ) -> Suggest:
         """Suggests the given values, and those of the inner sampler for the other parameters."""
         study = study_for_samplers(study, self._spec, len(self._distributions))
         relative = self._inner.sample_relative(study, trial, self._relative_space(study, trial))
@@ -96,7 +82,7 @@ class SpaceSampler(WholeSampler):
                     label = self._inner.sample_independent(study, trial, name, self._distributions[name])
             if isinstance(parameter, Choice):
                 return parameter.value_of(label)
-            return self._space.snap(name, label)
+            return parameter.snap(label)
 
         return suggest
 

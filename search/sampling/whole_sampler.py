@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Container, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any, SupportsIndex
 
 import numpy as np
 import optuna
@@ -17,18 +18,13 @@ from ...storage.trial_attrs import FIXED_PARAMS
 from ..errors import SearchError
 from ..trials.seeds import derived_seed
 from .distributions import distributions, label_of, labelled
-from .tried import Key, TriedConfigs
+from .tried import TriedConfigs, UntriedConfigs, key_of
+
+Suggest = Callable[[str, Range | Choice], Any]  # the value of a parameter in a proposal
+Labels = dict[str, Any]  # a configuration as Optuna stores it
 
 MAX_PROPOSALS = 1000  # for one trial, before the search gives up
 MAX_REPEATS = 50  # of tried configurations, before the untried ones are listed
-
-
-def all_refused(broken: str) -> SearchError:
-    """The error of a search that finds nothing to propose; `broken` is what refused the last proposal."""
-    return SearchError(
-        f"{MAX_PROPOSALS} proposals in a row were refused, the last because of: {broken}; "
-        "hpsearch validate shows what the constraints leave"
-    )
 
 
 class WholeSampler(BaseSampler):
@@ -39,10 +35,11 @@ class WholeSampler(BaseSampler):
         self._space: Space = spec.space
         self._distributions = distributions(self._space)
         self._tried = TriedConfigs()
+        self._untried = UntriedConfigs(spec)
 
-    def tried(self, study: optuna.Study, but: int | None = None) -> Container[Key]:
-        """The configurations that the study has tried, in all brackets, except that of trial `but`."""
-        return self._tried.without(study, but)
+    def exhausted(self, study: optuna.Study) -> bool:
+        """Whether the study has tried every configuration that this sampler could propose."""
+        return self._untried.exhausted(self._tried.without(study))
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -73,20 +70,53 @@ class WholeSampler(BaseSampler):
 
     def given(self, trial: FrozenTrial) -> dict[str, Any]:
         """The values that a trial was enqueued with, checked by `enqueued_labels`."""
+        return self.values(trial.system_attrs.get(FIXED_PARAMS, {}))
+
+    def values(self, labels: Labels) -> dict[str, Any]:
+        """The values of labels, without those of parameters that the space does not have."""
         parameters = self._spec.parameters
         return {
             name: p.value_of(label) if isinstance(p := parameters[name], Choice) else label
-            for name, label in trial.system_attrs.get(FIXED_PARAMS, {}).items()
+            for name, label in labels.items()
+            if name in parameters
         }
 
-    def proposal(
-        self, suggest: Callable[[str, Range | Choice], Any], given: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], str | None]:
-        """A proposal's labels, and why it is refused: the space refuses it, or lacks a given parameter."""
-        config, refused = self._space.proposed(suggest)
-        lost = next((name for name in given if name not in config), None)
-        why = refused if lost is None else f"{lost} does not exist"
-        return labelled(self._space, self._spec.parameters, config), why
+    def first_new(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        given: Mapping[str, Any],
+        proposals: Iterable[Suggest],
+        draw: Callable[[int], SupportsIndex],
+    ) -> Labels:
+        """The first of these endless proposals that is neither refused nor tried in another trial.
+
+        A proposal is refused if a constraint is violated, or a given parameter does not exist. After too many
+        proposals it is one of the untried configurations, if the space is small, or else a tried one. `draw`
+        chooses one of so many.
+        """
+        taken, tried = self._tried.without(study, trial.number), []
+        for suggest in islice(proposals, MAX_PROPOSALS):
+            config, refused = self._space.proposed(suggest)
+            labels = labelled(self._space, self._spec.parameters, config)
+            if (lost := next((name for name in given if name not in config), None)) is not None:
+                refused = f"{lost} does not exist"
+            if refused is None:
+                if key_of(labels) not in taken:
+                    return labels
+                tried.append(labels)
+                if len(tried) > MAX_REPEATS:
+                    break
+        if given:
+            return tried[-1] if tried else labels  # problems are reported when the trial begins
+        if left := self._untried.left(taken):
+            return left[draw(len(left))]
+        if tried:  # the space may have no other configuration
+            return tried[-1]
+        raise SearchError(
+            f"{MAX_PROPOSALS} proposals in a row were refused, the last because of: {refused}; "
+            "hpsearch validate shows what the constraints leave"
+        )
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
 from ...storage.live import LiveStorage
-from ...storage.trial_attrs import AUDITED, at_rung
+from ...storage.trial_attrs import AUDITED
 from ..trials.seeds import derived_seed
 from .rungs import MIN_AUDITED, audited_one_in, expected_cost, expected_saving
 
@@ -49,10 +49,6 @@ class AuditSample:
             return False
         block, offset = divmod(number, self.every)
         return offset == derived_seed(self.seed, "audit", block) % self.every
-
-    def includes_paused(self, trial: FrozenTrial) -> bool:
-        """Whether a trial is paused and audited: it resumes after the search, if it is still paused then."""
-        return at_rung(trial) and trial.number in self
 
 
 def mark_audited(storage: LiveStorage, trial: FrozenTrial, reason: str) -> None:

@@ -144,10 +144,10 @@ def test_constraints_that_nothing_satisfies_end_a_draw() -> None:
         empty.sample(random.Random(0))
 
 
-def test_snap_is_for_ranges(spec: Spec) -> None:
-    assert spec.space.snap("lora_r", 11) == 8 and spec.space.snap("lora_dropout", 0.07) == 0.05
-    with pytest.raises(TypeError, match="batch_size is not a range"):
-        spec.space.snap("batch_size", 5)
+def test_values_snap_to_those_of_their_range(spec: Spec) -> None:
+    lora_r, lora_dropout = spec.parameters["lora_r"], spec.parameters["lora_dropout"]
+    assert isinstance(lora_r, Range) and isinstance(lora_dropout, Range)
+    assert lora_r.snap(11) == 8 and lora_dropout.snap(0.07) == 0.05
 
 
 def test_an_expression_that_fails_in_use_is_a_space_error() -> None:

@@ -181,14 +181,14 @@ def test_a_reader_is_never_in_the_way(tmp_path: Path, opened: Any, impatient: No
     assert len(rows(tmp_path / "a.db")["trials"]) == 1
 
 
-def test_a_suspended_trial_resumes_with_everything_it_has(opened: Any) -> None:
+def test_a_requeued_trial_resumes_with_everything_it_has(opened: Any) -> None:
     live = LiveStorage(opened(), "s")
     study = optuna.load_study(study_name="s", storage=live)
     for _ in range(3):
         study.ask().report(0.5, 1)
     live.flush()
-    live.suspend(2)
-    live.suspend(0)
+    live.requeue(2)
+    live.requeue(0)
     live.flush()
     again = LiveStorage(opened(), "s")
     states = [t.state.name for t in again.get_all_trials(0)]
@@ -279,7 +279,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("report"), st.integers(0, 9), st.integers(1, 5), NUMBERS),
     st.tuples(st.just("attr"), st.integers(0, 9), KEYS, JSON),
     st.tuples(st.just("study attr"), KEYS, JSON),
-    st.tuples(st.just("suspend"), st.integers(0, 9)),
+    st.tuples(st.just("requeue"), st.integers(0, 9)),
     st.tuples(st.just("end"), st.integers(0, 9), st.sampled_from(["COMPLETE", "PRUNED", "FAIL"])),
     st.tuples(st.just("flush")),
     st.tuples(st.just("failing flush")),
@@ -318,8 +318,8 @@ class Story:
                 self.live.set_trial_user_attr(trial._trial_id, rest[1], rest[2])
             case "study attr":
                 self.study.set_user_attr(rest[0], rest[1])
-            case "suspend" if trial:
-                self.live.suspend(trial.number)
+            case "requeue" if trial:
+                self.live.requeue(trial.number)
             case "end" if trial:
                 state = TrialState[rest[1]]
                 self.study.tell(trial.number, 0.5 if rest[1] == "COMPLETE" else None, state=state)
@@ -393,18 +393,18 @@ def test_a_flush_looks_at_what_changed_however_many_trials_are_open(opened: Any)
     live.flush()
     assert set(live.looked) == {4, 7}
     live.forget(3, "none such")
-    live.suspend(8)
+    live.requeue(8)
     live.looked.clear()
     live.flush()
     assert set(live.looked) == {3, 8}
 
 
-def test_a_trial_suspended_and_resumed_between_two_flushes_is_written(opened: Any) -> None:
+def test_a_trial_requeued_and_resumed_between_two_flushes_is_written(opened: Any) -> None:
     live = LiveStorage(opened(), "s")
     study = optuna.load_study(study_name="s", storage=live)
     study.ask()
     live.flush()
-    live.suspend(0)
+    live.requeue(0)
     study.ask()
     live.flush()
     (read,) = optuna.load_study(study_name="s", storage=opened()).get_trials()

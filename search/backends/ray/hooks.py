@@ -56,6 +56,6 @@ class Hooks:
     def requeue_running(self) -> None:
         """Requeue trials that still run when Tune ends, because the search was stopped or failed."""
         for number in list(self.driver.running):
-            self.driver.suspend(number)
+            self.driver.requeue(number)
         for actor in self.actors.values():
             ray.kill(actor)

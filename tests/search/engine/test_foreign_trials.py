@@ -169,7 +169,7 @@ def test_a_trial_that_may_not_resume_is_not_taken_for_a_new_one(
     driver = study.driver(make_spec(budget={"trials": 9}))
     given = asked(driver)
     driver.report(given.number, 0.5, 3, {})
-    driver.suspend(given.number)
+    driver.requeue(given.number)
     monkeypatch.setattr(TrialQueue, "_may_resume", lambda self, waiting, left: waiting.number != given.number)
     assert asked(driver).number == 1
     driver.study.enqueue_trial({"x": 0.2})

@@ -28,7 +28,7 @@ from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
 from hpsearch.storage.studies import SPEC, open_live
-from hpsearch.storage.trial_attrs import audited_at, confirms, state_of, trained_to
+from hpsearch.storage.trial_attrs import at_rung, audited_at, confirms, state_of, trained_to
 
 from ...support.watchers import Recorder
 
@@ -88,7 +88,7 @@ def check(driver: Driver) -> None:
             t for t in own if t.last_step is not None and (t.number in draw or audited_at(t) is not None)
         ]
         assert tally.reserved_for_audit(draw) == sum(max(0, 9 - (t.last_step or 0)) for t in drawn)
-        left = [t for t in tally.open if draw.includes_paused(t) or audited_at(t) is not None]
+        left = [t for t in tally.open if (at_rung(t) and t.number in draw) or audited_at(t) is not None]
         assert tally.unfinished_audit(draw) == [t.number for t in left]
 
 
@@ -134,7 +134,7 @@ def test_the_tally_equals_a_count_of_all_trials(
         elif move == 4:
             driver.fail(number, Failure("error", f"{value}"))
         else:
-            driver.suspend(number)
+            driver.requeue(number)
         check(driver)
     if failed := [t.number for t in driver.trials if t.state == TrialState.FAIL]:
         driver._lifecycle.revive(failed, ("error", "reason"))

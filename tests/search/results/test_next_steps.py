@@ -117,7 +117,7 @@ def test_a_finished_search_counts_the_trials_that_wait_for_more_budget(
     trained(driver, 0.9)
     given = asked(driver)
     driver.request_stop("interrupted")
-    driver.suspend(given.number)
+    driver.requeue(given.number)
     driver.close()
     study.result().study.set_user_attr(ELAPSED, 30.0)
     driver = study.driver(spec)

@@ -13,7 +13,7 @@ import pytest
 from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search.sampling.distributions import suggest
-from hpsearch.search.sampling.factory import sampler_of
+from hpsearch.search.sampling.factory import make_sampler
 from hpsearch.search.sampling.rung_gp import INITIAL_PROPOSALS
 from hpsearch.spaces import Spec
 from hpsearch.storage.trial_attrs import SUGGESTED_BY
@@ -33,7 +33,7 @@ def configured(spec: Spec, trial: optuna.Trial) -> dict[str, Any]:
 
 def run(spec: Spec, loss: Loss, trials: int, study: optuna.Study | None = None) -> optuna.Study:
     """A search in memory: one trial in three reaches the middle, one in nine the end; the others pause."""
-    study = study or optuna.create_study(sampler=sampler_of(spec))
+    study = study or optuna.create_study(sampler=make_sampler(spec))
     for _ in range(trials):
         trial = study.ask()
         config = configured(spec, trial)
@@ -90,7 +90,7 @@ def test_the_same_history_gives_the_same_proposal(make_spec: Any) -> None:
     spec = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp"})
     once = [t.params for t in proposals(spec, trials=40)]
     study = run(spec, bowl, 25)
-    study.sampler = sampler_of(spec)  # as a resumed search makes it
+    study.sampler = make_sampler(spec)  # as a resumed search makes it
     assert [t.params for t in run(spec, bowl, 15, study).get_trials()] == once
     other = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp", "seed": 1})
     assert [t.params for t in proposals(other, trials=3)] != once[:3]
@@ -134,7 +134,7 @@ def test_constraints_and_conditions_hold_for_every_proposal(make_spec: Any) -> N
 @pytest.mark.parametrize("breaks_at", [1, 3], ids=["at once", "after it looked best at a rung"])
 def test_it_avoids_untrainable_configurations(make_spec: Any, breaks_at: int, fails: bool) -> None:
     spec = make_spec(parameters=BOX, early_stopping=STOPPING, search={"sampler": "rung_gp"})
-    study = optuna.create_study(sampler=sampler_of(spec))
+    study = optuna.create_study(sampler=make_sampler(spec))
     for _ in range(60):
         trial = study.ask()
         config = configured(spec, trial)
@@ -178,7 +178,7 @@ def test_a_prior_shapes_the_start_and_fades(make_spec: Any, confidence: str, lea
 @pytest.mark.parametrize("stopping", [{"method": "none"}, {"method": "median"}, {"method": "none", "max": 9}])
 def test_it_needs_no_rungs(make_spec: Any, stopping: dict[str, Any]) -> None:
     spec = make_spec(parameters=BOX, search={"sampler": "rung_gp"}, early_stopping=stopping)
-    study = optuna.create_study(sampler=sampler_of(spec))
+    study = optuna.create_study(sampler=make_sampler(spec))
     for _ in range(45):
         trial = study.ask()
         config = configured(spec, trial)
