@@ -119,7 +119,7 @@ def _test(
     given: dict[str, Any],
     as_json: bool,
 ) -> None:
-    """Run one of the two tests, and draw its outcome with the command that has it again."""
+    """Run one of the two tests; print its outcome and the command that repeats it."""
     from .console import PlainConsole
 
     console, packs, again = PlainConsole(), option == "--pack-test", ""
@@ -133,7 +133,8 @@ def _test(
         else:
             what = f"{spec.budget.trials} trials, one worker, {given['kills']} kills"
             aside.say(f'kill test of "{spec.name}" on {given["backend"]}: {what}, seed {seed}')
-        words = commands.words_of(given | {"seed": seed})
+        trials = given["trials"] if packs else spec.budget.trials
+        words = commands.words_of(given | {"trials": trials, "seed": seed})
         again = commands.command("doctor", *([space] if space else []), option, *words)
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what trains ends with the test
@@ -170,7 +171,7 @@ def _progress(console: PlainConsole, counted: str) -> Iterator[Callable[[str, in
 
 
 def conclude(console: PlainConsole, outcome: KillTestResult, again: str) -> None:
-    """The kills, the verdict, and how to have them again."""
+    """The kills, the verdict, and the command that repeats them."""
     from rich.text import Text
 
     from .console import frameless

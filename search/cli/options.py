@@ -34,8 +34,8 @@ ReportTo = Annotated[
         help="Also log to this tracker: tensorboard, wandb, mlflow; or none. May be repeated.",
     ),
 ]
-Trials = Annotated[int | None, typer.Option(help="Total number of trials, over all resumes.")]
-Time = Annotated[str | None, typer.Option(help="Total time, over all resumes: 90s, 30m, 2h.")]
+Trials = Annotated[int | None, typer.Option(help="Total number of trials of the study.")]
+Time = Annotated[str | None, typer.Option(help="Total time of the search: 90s, 30m, 2h.")]
 Samples = Annotated[
     int | None, typer.Option(help="Total samples (or steps, or epochs), summed over all trials.")
 ]

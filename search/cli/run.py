@@ -53,6 +53,7 @@ def run(
     from ..preflight.objective import load_space
     from .progress import LineProgress, LiveProgress, SteadyConsole
 
+    workspace, where = options.workspace(storage, runs), commands.finding(storage, runs)
     spec = options.changed(
         load_space(space),
         name=name,
@@ -74,11 +75,10 @@ def run(
     )
     console = SteadyConsole()
     live = console.redraws and not plain
-    where = commands.finding(storage, runs)
     watching = LiveProgress(console) if live else nullcontext(LineProgress(console))
     with steps_as_commands(where), watching as watcher:
         result = search(
-            workspace=options.workspace(storage, runs),
+            workspace=workspace,
             space=spec,
             watcher=watcher,
             backend=backend,

@@ -123,7 +123,7 @@ def stopping_lines(spec: Spec) -> list[str]:
         none = "none: every trial runs to its end"
         return [none if stopping.method == "none" else f"{stopping.method}: no rungs to plan with"]
     lines = [
-        f"{stopping.method}: 1 in {stopping.eta} trials goes on at each rung, to {stopping.max:,} at most"
+        f"{stopping.method}: 1 in {stopping.eta} trials continues at each rung, to {stopping.max:,} at most"
     ]
     for number, bracket in enumerate(plan.brackets):
         rungs = f"rungs at {counted(bracket.rungs, spec.resource, ' ')}"

@@ -163,10 +163,13 @@ def _conclude(document: Document, summary: Summary) -> None:
     if summary.reproduced:
         printing.tell(f"the same value as {document.origin}, bit for bit")
     elif summary.reproduced is False:
-        why = "the file was edited, the objective changed or draws unseeded numbers, "
-        why += "or it ran on another device"
         if summary.drift:
             why = f"other versions ({', '.join(summary.drift)})"
+        else:
+            why = (
+                "the file was edited, the objective changed or draws unseeded numbers, "
+                "or it ran on another device"
+            )
         printing.tell(f"{document.origin} had {summary.expected!r}, this is {summary.value!r}: {why}")
     for line in summary.advice:
         printing.tell(f"advice: {line}")

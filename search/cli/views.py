@@ -44,9 +44,8 @@ def show(content: RenderableType) -> None:
     """Print to the terminal's width; to a pipe or a file as wide as it is."""
     console = PlainConsole()
     if console.is_terminal:
-        console.print(
-            content, crop=False
-        )  # what is too wide and may not be broken continues in the next line
+        # What is too wide and may not be broken continues in the next line.
+        console.print(content, crop=False)
         return
     wide = PlainConsole(width=PIPED_WIDTH)
     with wide.capture() as captured:

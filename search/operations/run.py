@@ -196,7 +196,7 @@ def _explain(driver: Driver, *, named: bool) -> None:
 
 
 def _failed_before(driver: Driver) -> str | None:
-    """Which trials of a study failed that a search goes on with; None where it has nothing left to do."""
+    """Which trials failed in a study that a search continues; None where it has nothing left to do."""
     trials = driver.spec.budget.trials
     over = driver.stop_reason is not None or (trials is not None and driver.finished >= trials)
     return None if over else failed_in_words(driver.trials)

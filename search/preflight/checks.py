@@ -244,7 +244,9 @@ def _about_confirmation(spec: Spec) -> Iterator[Issue]:
 
 def _sometimes_refused(spec: Spec) -> Iterator[Issue]:
     """Values that a built-in objective refuses in some configurations: their trials fail."""
-    for path, text, count in _refusals(spec) if isinstance(spec.objective, str) else ():
+    if not isinstance(spec.objective, str):
+        return
+    for path, text, count in _refusals(spec):
         if count < SAMPLED_CONFIGS:
             yield spec.issue(path, f"{text} (so {count} of {SAMPLED_CONFIGS} random configurations fail)")
 

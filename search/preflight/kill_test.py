@@ -283,7 +283,7 @@ def facts(trial: FrozenTrial) -> Facts:
         # More attempts may print more output, and no two trainings take equally long.
         if not name.startswith("artifacts:") and name not in (COST_ATTR, EVENTS, TOOK):
             known[ATTRIBUTE + name] = json.dumps(value, sort_keys=True)
-    # A kill may leave half a checkpoint, which is the only event that it causes.
+    # Of these events a kill causes one: that a checkpoint was not whole.
     events = (event for event in trial.user_attrs.get(EVENTS, ()) if not event.startswith(STARTED_OVER))
     return known | {f"event {number}": event for number, event in enumerate(events, start=1)}
 
@@ -389,7 +389,7 @@ def _through_kills(
             now, done = time.monotonic(), sum(search.progress())
             watch(f"killed search: to {aim}", done, calm.events)
             if moment is not None:
-                # Each process makes an event at least, so that the search comes to its end.
+                # Each process adds at least one event, so that the search ends.
                 enough = moment.events is None or done >= max(moment.events, before + 1)
                 if reached is None and enough:
                     reached = now

@@ -171,7 +171,7 @@ def _figure(result: LrRangeResult) -> Figure:
 
 
 def _one_digit(rounded: Callable[[float], int], value: float) -> float:
-    """The next number of one digit, or the number itself where it has one."""
+    """The next smaller or larger number of one digit, or the number itself where it has one."""
     mantissa, exponent = f"{value:.6e}".split("e")
     return float(f"{rounded(float(mantissa))}e{exponent}")
 

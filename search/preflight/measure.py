@@ -271,7 +271,7 @@ class _Bench:
                 self.leaving = time.monotonic() - began
         for number, running in self._running.items():  # the time is over
             self._conclude(number, running, silent_seconds=began - running.heard_at)
-        return self._probes
+        return [*self._probes]
 
     def _start(self, slot: int, selector: selectors.BaseSelector) -> None:
         surroundings = environment(self._share.threads) | devices_of(slot, self._share.gpus, visible_gpus())
@@ -318,8 +318,7 @@ class _Bench:
                 running.attempt.ended = message["seconds"]
             else:
                 running.attempt.report(message["step"], message["seconds"])
-                sign = 1 if self._spec.goal == "minimize" else -1
-                running.losses[message["step"]] = sign * message["value"]
+                running.losses[message["step"]] = self._spec.sign * message["value"]
                 self.keeps = self.keeps or has_checkpoint(self._folder / str(number))
                 running.heard_at = time.monotonic()
                 if not self._is_measured(running):

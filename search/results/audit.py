@@ -1,9 +1,10 @@
-"""What early stopping loses: some trials that were to stop go on to their end, and these are counted.
+"""What early stopping loses, estimated from a sample of the trials that it would have ended.
 
-Whoever stops trials early never sees how those would have ended. A few, drawn before anything is known of
-them, go on all the same. How many of these end among the best tells how often a good one is lost: a share,
-with the interval of Clopper and Pearson (1934), which holds at its level or above for any number of trials.
-Beside it stands how far a rung foretells the end: the correlation of ranks (Spearman 1904).
+How a trial that is stopped early would have ended is unknown. So a few trials, drawn before anything is
+known of them, train to their end all the same. How many of these are among the best estimates how often a
+good one is lost: a share, with the interval of Clopper and Pearson (1934), whose coverage is at least its
+level for any number of trials. The rank correlation (Spearman 1904) says how well the ranking at a rung
+predicts the final one.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def confirmation_changes(result: StudyResult) -> dict[str, Any] | None:
 
 
 def extension(result: StudyResult) -> dict[str, Any]:
-    """The changes that let a search continue which is over: a further target, or twice of each budget."""
+    """The changes that let a finished search continue: a further target, or twice each budget."""
     budget, trials = result.spec.budget, result.all_trials
     if at_target(result.spec, trials) is not None:
         return {"budget": {"target": None}}

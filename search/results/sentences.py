@@ -78,7 +78,7 @@ def audit(found: Audited) -> list[str]:
     stopped = "1 trial that was to stop" if found.ended == 1 else f"{found.ended} trials that were to stop"
     lost = found.lost
     if lost is None:
-        loss = f"{stopped} went on, beside {found.let_through} let through: too few to say what is lost"
+        loss = f"{stopped} continued, beside {found.let_through} let through: too few to say what is lost"
     else:
         loss = (
             f"of {stopped}, {lost.count} ended as good as the best one in {found.one_in} of the "

@@ -57,11 +57,11 @@ def endings(spec: Spec, trials: Sequence[FrozenTrial]) -> list[Ending]:
     for trial in trials:
         if trial.state in ENDED_EARLY:
             groups.setdefault((trial.state.name.lower(), why_ended(spec, trial)), []).append(trial)
-    alike = [
+    ended = [
         Ending(why, state, [t.number for t in group], group[-1].user_attrs.get("reason", ""))
         for (state, why), group in groups.items()
     ]
-    return sorted(alike, key=lambda ending: (ending.state != "fail", -len(ending.trials)))
+    return sorted(ended, key=lambda ending: (ending.state != "fail", -len(ending.trials)))
 
 
 def why_ended(spec: Spec, trial: FrozenTrial) -> str:

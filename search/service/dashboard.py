@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -29,7 +29,6 @@ import optuna
 import optuna_dashboard
 import psutil
 import sqlalchemy
-from optuna.artifacts._protocol import ArtifactStore
 from optuna.artifacts.exceptions import ArtifactNotFound
 from optuna.storages import BaseStorage, RDBStorage
 
@@ -38,6 +37,9 @@ from ...storage.files import RunsArtifactStore
 from ...storage.in_memory import REVIVED
 from ...storage.workspace import Workspace
 from ..errors import SearchError
+
+if TYPE_CHECKING:
+    from optuna.artifacts._protocol import ArtifactStore
 
 ANY_ADDRESS = ("0.0.0.0", "::")
 READING = ("GET", "HEAD", "OPTIONS")

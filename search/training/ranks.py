@@ -59,7 +59,10 @@ def value_of_ranks(document: Document, trial: LocalTrial) -> float:
                     if message["kind"] != "report":
                         raise RanksFailedError({"traceback": "", **message["failure"]})
                     ends = trial.deliver(Report(message["step"], message["value"], message["metrics"]))
-                    (worker.stop if ends else worker.let_continue)(message)
+                    if ends:
+                        worker.stop(message)
+                    else:
+                        worker.let_continue(message)
     finally:
         worker.end()
     raise TrialStopped

@@ -63,7 +63,9 @@ def keep_best(writer: ConfigWriter, asked: bool = False) -> None:
     if best is None and not asked:
         return
     writer.put("load_best_model_at_end", bool(best or asked))
-    if not (best or asked) or writer.values.keys() & {"save_steps", "save_strategy"}:
+    if not (best or asked):
+        return
+    if writer.values.keys() & {"save_steps", "save_strategy"}:
         return  # the trial itself says when to save
     if (steps := writer.values.get("eval_steps")) is not None:
         if writer.title != "Axolotl":

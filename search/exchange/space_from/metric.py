@@ -104,7 +104,7 @@ def _of_a_trainer(tree: ast.AST, calls: Iterable[ast.Call]) -> Metric:
     best = next(bests, "loss")
     metric = best if best.startswith("eval_") else f"eval_{best}"
     known = goal_of(metric) if LOSS.fullmatch(metric) or NEGATED.fullmatch(metric) else "maximize"
-    return Metric(metric, DIRECTIONS.get(next(ways, None), known), by_trainer=True)
+    return Metric(metric, next((DIRECTIONS[way] for way in ways), known), by_trainer=True)
 
 
 def _watched(calls: Iterable[ast.Call]) -> dict[str, Goal | None]:

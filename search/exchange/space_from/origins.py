@@ -193,7 +193,11 @@ class Origins:
             tuples = [each for one in self.defined(node.value) for each in self._returns.get(one, ())]
         if not isinstance(index := constant(node.slice), int):
             return []
-        return [part for each in tuples if isinstance(each, ast.Tuple) for part in each.elts[index:][:1]]
+        return [
+            each.elts[index]
+            for each in tuples
+            if isinstance(each, ast.Tuple) and -len(each.elts) <= index < len(each.elts)
+        ]
 
     def _of(self, node: ast.expr | None, scope: Scope, seen: set[int]) -> Iterator[Origin]:
         if node is None or id(node) in seen or len(seen) > MOST_EXPRESSIONS:

@@ -163,8 +163,8 @@ def _written(call: ast.Call, origins: Origins) -> list[ast.expr]:
     if name in OF_A_PATH:
         return [] if receiver is None else [receiver]
     index = 0 if name in FOLDERS else FILES.get(name)
-    package = origins.imported.get(str(root_of(call.func)))
-    if receiver is None and name in FILES_OF_MODULES and package not in PATH_FIRST:
+    packages = origins.imported.get(str(root_of(call.func)), [])
+    if receiver is None and name in FILES_OF_MODULES and not PATH_FIRST.intersection(packages[:1]):
         index = FILES_OF_MODULES[name]
     if index is None or origins.defined(call):  # what a function of the script writes is found inside it
         return []

@@ -114,7 +114,7 @@ class _Reader(Literals):
         self.exclusive_groups = {
             name
             for name, value in assignments(ast.walk(tree))
-            if name_of(value) == "add_mutually_exclusive_group"
+            if isinstance(value, ast.Call) and name_of(value) == "add_mutually_exclusive_group"
         }
         calls = nodes_of(tree, ast.Call)
         defaults = [keywords(call) for call in calls if name_of(call) == "set_defaults"]
@@ -122,7 +122,7 @@ class _Reader(Literals):
         names = set(map(name_of, ast.walk(tree)))
         functions = nodes_of(tree, ast.FunctionDef)
         runs = [call for call in calls if root_of(call.func) == "typer" and name_of(call) == "run"]
-        run = {name_of(each) for call in runs for each in call.args}
+        run = {each.id for call in runs for each in call.args if isinstance(each, ast.Name)}
         self.commands = [each for each in functions if decorated(each, "command") or each.name in run]
         groups = any(decorated(each, "group", "callback") for each in functions)
         self.subcommands = "add_subparsers" in names or len(self.commands) + groups > 1
@@ -169,7 +169,7 @@ class _Reader(Literals):
     def _option(self, call: ast.Call) -> Iterator[Setting]:
         """The option that a call of argparse or click declares, if it is one."""
         root = root_of(call.func)
-        of_click = "click" in (root, self.imported.get(str(root)))
+        of_click = "click" in {root, *self.imported.get(str(root), ())}
         if name_of(call) != "add_argument" and not (of_click and name_of(call) in ("option", "argument")):
             return
         names = [word for word in map(self.literal, call.args) if isinstance(word, str)]

@@ -61,17 +61,18 @@ def keywords(call: ast.Call) -> dict[str, ast.expr]:
     return {each.arg: each.value for each in call.keywords if each.arg}
 
 
-def imports(tree: ast.AST) -> dict[str, str]:
-    """The imported names, with the package that each comes from."""
-    imported = {}
+def imports(tree: ast.AST) -> dict[str, list[str]]:
+    """The imported names, with the packages that each may come from, the preferred one first."""
+    imported: dict[str, list[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for each in node.names:
                 package = each.name.partition(".")[0]
-                imported[each.asname or package] = package
+                imported.setdefault(each.asname or package, []).append(package)
         elif isinstance(node, ast.ImportFrom):
             package = (node.module or "").partition(".")[0]
-            imported |= {each.asname or each.name: package for each in node.names}
+            for each in node.names:
+                imported.setdefault(each.asname or each.name, []).append(package)
     return imported
 
 

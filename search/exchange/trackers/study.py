@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ....spaces import Spec
 from ....storage.files import METRICS, file_name, trial_folder
 from ....storage.studies import PROVENANCE, folder_in
-from ....storage.trial_attrs import AUDITED, CONFIRMS, CONFIRMS_SEED, state_of
+from ....storage.trial_attrs import AUDITED, CONFIRMS, CONFIRMS_SEED, is_baseline, state_of
 from ...engine.watcher import SearchView, Watcher
 from ...trials.configuration import config_of, has_config
 from ...trials.reports import Report, read_reports
@@ -92,7 +92,7 @@ class StudyTracking:
 def _name(trial: FrozenTrial) -> str:
     """`trial-0012`, with its role where it is a baseline or confirms another trial."""
     name = f"trial-{trial.number:04}"
-    if "baseline" in trial.user_attrs:
+    if is_baseline(trial):
         return f"{name}-baseline"
     confirmed = trial.user_attrs.get(CONFIRMS)
     return name if confirmed is None else f"{name}-confirms-{confirmed:04}"

@@ -81,7 +81,7 @@ def test_validate_shows_what_is_understood(cli: Cli) -> None:
         "max_samples constant 900 fixed",
         "batch_size * lora_r <= 128",
         "baseline 0.001 8 1 8 4 constant -",
-        "hyperband: 1 in 3 trials goes on at each rung, to 900 at most",
+        "hyperband: 1 in 3 trials continues at each rung, to 900 at most",
         "bracket 0: 53% of trials, rungs at 100 300 samples",
         "bracket 2: 18% of trials, no rungs, every trial runs to its end",
         "so of 60 trials about 20 run to the end, saving about 52% of the samples; more do as the sampler learns",

@@ -103,7 +103,7 @@ def test_a_copy_goes_on_as_the_original_would(here: Path, cli: Cli) -> None:
     code, said = cli("copy", "curves", "--storage", "a.db", "--to", "b/b.db")
     assert code == 0
     assert re.fullmatch(
-        r'copied the study "curves" with 4 trials to sqlite:///b/b.db: \d+ rows, each compared with its original\n'
+        r'copied the study "curves" with 4 trials to sqlite:///b/b.db: [\d,]+ rows, each compared with its original\n'
         f"its files are in {here}/b/runs/curves\n",
         said,
     )

@@ -215,7 +215,7 @@ def test_an_untrainable_trial_counts_as_rightly_stopped(search: Any) -> None:
     assert found is not None
     assert (found.ended, found.lost, found.better_than_all) == (1, None, 0)
     assert not any(without_audit(driver.trials)[number].constraints), "samplers see it as stopped"
-    assert audit(found)[0].startswith("1 trial that was to stop went on, beside ")
+    assert audit(found)[0].startswith("1 trial that was to stop continued, beside ")
 
 
 def test_the_sample_costs_its_share(make_spec: Any) -> None:
