@@ -76,11 +76,11 @@ class BudgetTracker:
 
     def has_time_to_audit(self, number: int) -> bool:
         """Whether an audited trial finishes in time; the time to confirm the winner is reserved."""
-        return self._deadline.finishes_in_time(number, self._size())
+        return self._spec.budget.time is None or self._deadline.finishes_in_time(number, self._size())
 
     def overdue_trials(self) -> list[int]:
         """Running trials that would make the search end late, once it asks no more trials."""
-        return self._deadline.overdue_trials(self._size())
+        return [] if self._spec.budget.time is None else self._deadline.overdue_trials(self._size())
 
     def reserved_units(self) -> tuple[int, int]:
         """The units of the resource that are reserved for the confirmation and for the audit.

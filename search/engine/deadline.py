@@ -227,7 +227,9 @@ class Deadline:
     @property
     def _end_seconds(self) -> float:
         """When the last training must end, so that there is time to end the paused trials."""
-        return self._time - SECONDS_TO_END_PAUSED * self._lifecycle.tally.states["paused"]
+        promotion = self._lifecycle.promotion
+        paused = 0 if promotion is None else promotion.rule.paused_count
+        return self._time - SECONDS_TO_END_PAUSED * paused
 
     @property
     def _baseline(self) -> FrozenTrial | None:

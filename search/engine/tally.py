@@ -2,7 +2,7 @@
 
 For every trial and many reports a search needs its best trials, how many have ended, and what is reserved. If
 it looked at all trials for that, each trial would cost more than the one before. The storage says which
-trials have changed since the last look; each of these is removed as it was and added as it is.
+trials have changed since the last look; each of these is uncounted as it was and counted as it is.
 """
 
 from __future__ import annotations
@@ -142,10 +142,18 @@ class Tally:
         if self._changes == self._storage.changes:
             return
         for trial in self._storage.changed_since(self._changes):
-            if (before := self._counted.get(trial.number)) is not None:
+            before, now = self._counted.get(trial.number), self._part_of(trial)
+            if before is not None:
                 self._count(before, -1)
-            self._counted[trial.number] = now = self._part_of(trial)
+                for numbers in before.lists:
+                    if not any(numbers is each for each in now.lists):
+                        _set_member(numbers, trial.number, False)
             self._count(now, 1)
+            for (
+                numbers
+            ) in now.lists:  # where it stays in one, nothing moves: that would cost an early trial much
+                _set_member(numbers, trial.number, True)
+            self._counted[trial.number] = now
         self._changes = self._storage.changes
 
     def _part_of(self, trial: FrozenTrial) -> _Part:
@@ -164,7 +172,6 @@ class Tally:
         )
         value = trial.value if own and complete else None
         return _Part(
-            number,
             state_of(trial),
             ended=own and ended,
             complete=own and complete,
@@ -182,8 +189,6 @@ class Tally:
         self._complete += by * part.complete
         self._trained += by * part.trained
         part.audit.rest += by * part.rest
-        for numbers in part.lists:
-            _set_member(numbers, part.number, by > 0)
         if part.rank is not None:
             _set_member(self._ranked, part.rank, by > 0)  # the database may refuse its end
 
@@ -200,7 +205,6 @@ class _Audit:
 class _Part:
     """What a trial contributes to the counts."""
 
-    number: int
     state: str
     ended: bool
     complete: bool

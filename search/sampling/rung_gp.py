@@ -27,13 +27,14 @@ from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import ThreadpoolController
 
 from ...spaces import Choice, Spec
+from ...spaces.space import Suggest
 from ...storage.trial_attrs import SUGGESTED_BY, unusable
 from ..scheduling.observed import value_at, without_audit
 from ..scheduling.rungs import rung_steps
 from ..trials.seeds import derived_seed
 from .gaussian_process import Array, GaussianProcess, Indices, log_expected_improvement, standardised
 from .unit_cube import UnitCube
-from .whole_sampler import Suggest, WholeSampler
+from .whole_sampler import MAX_PROPOSALS, WholeSampler
 
 INITIAL_PROPOSALS = 20  # proposals before the first model
 MODEL_SHARE = 0.85  # of the later proposals
@@ -65,9 +66,12 @@ class RungGPSampler(WholeSampler):
         given = self.given(trial)
 
         def proposals() -> Iterator[Suggest]:
-            yield self._cube.suggester(point, given)
-            while True:
-                yield self._cube.suggester(rng.random(self._cube.dimensions), given)
+            coordinates = point
+            for _ in range(MAX_PROPOSALS):
+                yield self._cube.suggester(coordinates, given)
+                coordinates = rng.random(
+                    self._cube.dimensions
+                )  # after the last too: seeds draw on from there
 
         labels = self.first_new(study, trial, given, proposals(), rng.integers)
         study._storage.set_trial_system_attr(trial._trial_id, SUGGESTED_BY, by)
@@ -129,7 +133,9 @@ class RungGPSampler(WholeSampler):
     def _modelled(self, trials: Sequence[FrozenTrial], rng: np.random.Generator) -> tuple[Array, str] | None:
         """The point of the best expected improvement at all rungs, and why; None if there is no model."""
         values = self._table(trials)
-        points = np.stack([self._cube.point(self.values(trial.params)) for trial in trials])
+        known = self._spec.parameters  # another program's trials may have others
+        labels = [{n: label for n, label in trial.params.items() if n in known} for trial in trials]
+        points = np.stack([self._cube.point(self.values(each)) for each in labels])
         columns, owner = self._cube.features(points)
         pending = np.array([t.state == TrialState.RUNNING for t in trials]) & np.isnan(values[:, 0])
         models: list[tuple[GaussianProcess, float]] = []

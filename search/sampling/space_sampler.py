@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,11 +14,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Choice, Range, Spec
 from ...spaces.samplers import TPE
+from ...spaces.space import Suggest
 from ..trials.seeds import derived_seed
 from .distributions import MAX_VALUES, is_conditional
 from .optuna_samplers import make_optuna_sampler
 from .view import study_for_samplers
-from .whole_sampler import Suggest, WholeSampler
+from .whole_sampler import MAX_PROPOSALS, WholeSampler
 
 MODELLED_PROPOSALS = 10  # refused ones, before others are drawn at random: a model may insist on its choice
 DETERMINISTIC = frozenset({"gp"})  # samplers that repeat a proposal whatever their seed, and take seconds
@@ -50,7 +50,7 @@ class SpaceSampler(WholeSampler):
 
         def proposals() -> Iterator[Suggest]:
             nonlocal seed
-            for attempt in itertools.count():
+            for attempt in range(MAX_PROPOSALS):
                 seed = derived_seed(self._spec.search.seed, "sampler", trial.number, attempt)
                 if attempt >= by_sampler:
                     self._inner = optuna.samplers.RandomSampler(seed)

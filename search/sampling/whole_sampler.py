@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -13,14 +12,14 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial
 
-from ...spaces import Choice, Range, Space, Spec
+from ...spaces import Choice, Space, Spec
+from ...spaces.space import Suggest
 from ...storage.trial_attrs import FIXED_PARAMS
 from ..errors import SearchError
 from ..trials.seeds import derived_seed
 from .distributions import distributions, label_of, labelled
 from .tried import TriedConfigs, UntriedConfigs, key_of
 
-Suggest = Callable[[str, Range | Choice], Any]  # the value of a parameter in a proposal
 Labels = dict[str, Any]  # a configuration as Optuna stores it
 
 MAX_PROPOSALS = 1000  # for one trial, before the search gives up
@@ -73,12 +72,11 @@ class WholeSampler(BaseSampler):
         return self.values(trial.system_attrs.get(FIXED_PARAMS, {}))
 
     def values(self, labels: Labels) -> dict[str, Any]:
-        """The values of labels, without those of parameters that the space does not have."""
+        """The values of labels. Raises `KeyError` for a parameter that the space does not have."""
         parameters = self._spec.parameters
         return {
             name: p.value_of(label) if isinstance(p := parameters[name], Choice) else label
             for name, label in labels.items()
-            if name in parameters
         }
 
     def first_new(
@@ -89,14 +87,14 @@ class WholeSampler(BaseSampler):
         proposals: Iterable[Suggest],
         draw: Callable[[int], SupportsIndex],
     ) -> Labels:
-        """The first of these endless proposals that is neither refused nor tried in another trial.
+        """The first of at most `MAX_PROPOSALS` proposals that is neither refused nor tried in another trial.
 
         A proposal is refused if a constraint is violated, or a given parameter does not exist. After too many
         proposals it is one of the untried configurations, if the space is small, or else a tried one. `draw`
         chooses one of so many.
         """
         taken, tried = self._tried.without(study, trial.number), []
-        for suggest in islice(proposals, MAX_PROPOSALS):
+        for suggest in proposals:
             config, refused = self._space.proposed(suggest)
             labels = labelled(self._space, self._spec.parameters, config)
             if (lost := next((name for name in given if name not in config), None)) is not None:

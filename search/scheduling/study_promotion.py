@@ -26,7 +26,7 @@ PROMOTED, RESUMED = "promoted", "resumed"  # at once, or after a pause
 
 
 class StudyPromotion:
-    """Which trials of a study pause, wait and are promoted: its `rule`, told of every change."""
+    """Which trials of a study that promotes pause, wait and are promoted: its `rule`, kept up to date."""
 
     def __init__(self, spec: Spec, storage: LiveStorage) -> None:
         self._spec = spec
