@@ -10,7 +10,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
 
 from .document import written
 from .fields import Model, Number, Plain, expression, plain, raise_all, refuse, show
@@ -78,7 +78,7 @@ class Range(Conditional):
     _mixed: ClassVar[bool] = False  # whether its bounds were written as different kinds
 
     @model_validator(mode="after")
-    def _check(self) -> Range:
+    def _check(self, info: ValidationInfo) -> Range:
         object.__setattr__(self, "_mixed", isinstance(self.min, int) is not isinstance(self.max, int))
         if not self.is_int:  # one spelling for `min: 0` and `min: 0.0`
             for name in ("min", "max", "step"):
@@ -86,7 +86,7 @@ class Range(Conditional):
                     object.__setattr__(self, name, float(value))
         raise_all(self._problems())
         raise_all(self._too_fine())
-        raise_all(self._miss())
+        raise_all(self._miss(stored=bool(info.context and info.context.get("stored"))))
         raise_all(prior_problems(self.accept, self.prior))
         return self
 
@@ -129,14 +129,19 @@ class Range(Conditional):
             message = f"gives more values than floats can distinguish here; leave {name} out"
             yield name, f"{name} {getattr(self, name)} {message}"
 
-    def _miss(self) -> Problems:
-        """Where step or factor does not reach max: the nearest max that it does reach."""
+    def _miss(self, *, stored: bool) -> Problems:
+        """Where step or factor does not reach max: the nearest max that it does reach.
+
+        A study may be older than the check that step reaches it exactly.
+        """
         last = self.count
         if last is None:
             return
         word = f"step {self.step}" if self.step is not None else f"factor {self.factor}"
         ends = self.at(last - 1), self.at(last)
-        is_exact = self.step is None or (_exact(self.max) - _exact(self.min)) % _exact(self.step) == 0
+        is_exact = (
+            stored or self.step is None or (_exact(self.max) - _exact(self.min)) % _exact(self.step) == 0
+        )
         if self.max in ends and not is_exact:
             message = "only because floats are rounded; write step with fewer digits"
             yield "max", f"max {self.max} is reached from {self.min} by {word} {message}"

@@ -172,11 +172,16 @@ class Spec(Model):
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
         """The spec from what `to_json` returned; raises `SpaceError`."""
-        return cls.check(dict(data), Places("<json>"))
+        return cls.check(dict(data), Places("<json>"), stored=True)
 
     @classmethod
-    def check(cls, data: Any, places: Places, presets: Presets | None = None) -> Spec:
-        """The spec from plain data; raises `SpaceError` with every issue, each with its place."""
+    def check(
+        cls, data: Any, places: Places, presets: Presets | None = None, *, stored: bool = False
+    ) -> Spec:
+        """The spec from plain data; raises `SpaceError` with every issue, each with its place.
+
+        `stored`: whether it was checked before, maybe by an older version.
+        """
         if issues := bare(data, places):
             raise SpaceError(issues)
         given, issues = from_preset(data, places, presets)
@@ -185,7 +190,7 @@ class Spec(Model):
             data = data | {"parameters": data["parameters"] | constants}
         issues += foreign(data, places)
         try:
-            spec = cls.model_validate(data)
+            spec = cls.model_validate(data, context={"stored": stored})
         except ValidationError as error:
             related = () if issues else relations(*_readable(data))  # not for another tool's file
             issues += translate(error, cls, places)

@@ -62,7 +62,10 @@ def widened(parameter: Range | Choice, end: End, limits: Interval | None = None)
     if new is None:
         return None
     changed = {"min" if end == "lower" else "max": new}
-    return Range.model_validate(parameter.model_dump(exclude_none=True) | changed)
+    try:
+        return Range.model_validate(parameter.model_dump(exclude_none=True) | changed)
+    except ValueError:  # floats do not continue it exactly
+        return None
 
 
 def is_ordered(choice: Choice) -> bool:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *(page for page in sorted(ROOT.glob("docs/*.md")) if "```console" in page.read_text())]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-MEASURED = re.compile(r"\btrial\s+\d+|\d+\.\d+(e-?\d+)?")
+MEASURED = re.compile(r"(\btrial\s+|\blora_quick-)\d+|\d+\.\d+(?:e-?\d+)?")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -55,7 +55,7 @@ def test_the_pages_run_as_printed(tmp_path: Path) -> None:
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )  # fmt: skip
             assert result.returncode == 0, f"$ {command}\n{result.stdout}"
-            masked, printed = (MEASURED.sub("#", text) for text in (wanted, result.stdout))
+            masked, printed = (MEASURED.sub(r"\1#", text) for text in (wanted, result.stdout))
             matches = doctest.OutputChecker().check_output(masked, printed, FLAGS)
             assert matches, f"$ {command}\nwanted:\n{wanted}\nprinted:\n{result.stdout}"
             ran += 1

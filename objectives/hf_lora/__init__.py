@@ -17,9 +17,15 @@ from pathlib import Path
 
 from ..base import Trial
 from .config import Config
-from .files import problems_of_files
 
 __all__ = ["Config", "export", "problems_of_files", "train"]
+
+
+def problems_of_files(config: Config) -> list[str]:
+    """Problems with the model's files: none there, or rows longer than it takes."""
+    from .files import problems_of_files
+
+    return problems_of_files(config)
 
 
 def train(trial: Trial) -> float:

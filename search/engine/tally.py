@@ -149,9 +149,7 @@ class Tally:
                     if not any(numbers is each for each in now.lists):
                         _set_member(numbers, trial.number, False)
             self._count(now, 1)
-            for (
-                numbers
-            ) in now.lists:  # where it stays in one, nothing moves: that would cost an early trial much
+            for numbers in now.lists:  # nothing moves where it stays in one
                 _set_member(numbers, trial.number, True)
             self._counted[trial.number] = now
         self._changes = self._storage.changes

@@ -35,7 +35,7 @@ from ...storage.trial_attrs import is_baseline
 from ..trials.selection import best_of, confirming_values
 
 LEVEL = 0.95  # of every interval
-ROUNDING = 1e-13  # of the largest value: means that differ by less are equal, but for how floats are rounded
+ROUNDING = 1e-13  # of the larger of two rows: their means are equal if they differ by less
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,13 @@ def confirmed(
     scale = _scale(table)
     table /= scale
     means = dict(zip(numbers, _means(table).tolist(), strict=True))
-    best = min(means.values())
-    equal = [number for number in numbers if means[number] - best <= ROUNDING]
+    sizes: dict[int, float] = dict(zip(numbers, np.abs(table).max(axis=1).tolist(), strict=True))
+
+    def rounding(one: int, other: int) -> float:
+        return ROUNDING * max(sizes[one], sizes[other])
+
+    best = min(means, key=means.__getitem__)
+    equal = [number for number in numbers if means[number] - means[best] <= rounding(number, best)]
     winner = min(equal, key=lambda n: (n != baseline, sign * searched[n]))
     mean_error, difference_error = _errors(table)
     picked_from = [row for row, number in enumerate(numbers) if number != baseline]
@@ -108,8 +113,8 @@ def confirmed(
     if baseline is not None and baseline in means and baseline != winner:
         gain = Interval.around((means[baseline] - expected) * scale, difference_error.half() * scale)
     others = [number for number in numbers if number not in (winner, baseline)]
-    as_good = max(ROUNDING, difference_error.half(of=max(1, math.comb(len(others) + 1, 2))))
-    ties = [number for number in others if means[number] - means[winner] <= as_good]
+    half = difference_error.half(of=max(1, math.comb(len(others) + 1, 2)))
+    ties = [n for n in others if means[n] - means[winner] <= max(half, rounding(n, winner))]
     optimism = expected * scale - sign * searched[winner]
     seedless = bool((table == table[:, :1]).all())
     return Confirmed(winner, value, optimism, gain, tuple(ties), table.shape[1], seedless)

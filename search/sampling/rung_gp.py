@@ -69,9 +69,7 @@ class RungGPSampler(WholeSampler):
             coordinates = point
             for _ in range(MAX_PROPOSALS):
                 yield self._cube.suggester(coordinates, given)
-                coordinates = rng.random(
-                    self._cube.dimensions
-                )  # after the last too: seeds draw on from there
+                coordinates = rng.random(self._cube.dimensions)  # also after the last: `rng` draws below
 
         labels = self.first_new(study, trial, given, proposals(), rng.integers)
         study._storage.set_trial_system_attr(trial._trial_id, SUGGESTED_BY, by)

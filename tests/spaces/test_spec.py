@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hpsearch.spaces import (
     Constant,
     Issue,
+    Range,
     SpaceError,
     Spec,
     differences,
@@ -427,3 +428,11 @@ def test_a_folder_does_not_hide_a_space_that_ships(tmp_path: Path, monkeypatch: 
     assert load("lora").name == "lora"
     Path("lora_quick").write_text(SMALL)
     assert load("lora_quick").name == "t"
+
+
+def test_a_stored_range_whose_step_reaches_max_by_rounding_stays_valid(make_spec: Any) -> None:
+    """A study may be older than that check."""
+    stored = make_spec().to_json()
+    stored["parameters"]["x"] = {"min": 0.0, "max": 0.7, "step": 0.09999999999999999}
+    x = Spec.from_json(stored).parameters["x"]
+    assert isinstance(x, Range) and x.max == 0.7

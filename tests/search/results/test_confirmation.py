@@ -185,3 +185,9 @@ def test_a_trial_that_lacks_what_the_space_searches_is_never_the_best() -> None:
         trial.number = number
     assert [trial.number for trial in best_of(spec, trials, 2)] == [4, 2]
     assert [trial.number for trial in best_of(spec, trials, 9)] == [4, 2, 0]
+
+
+def test_a_huge_value_of_one_candidate_hides_no_difference_between_others() -> None:
+    values = {0: [1e14, 1.0001e14], 1: [1.0, 1.01], 2: [2.0, 2.02]}
+    result = confirmed(values, {0: 0.5, 1: 1.0, 2: 2.0}, baseline=2)
+    assert result is not None and result.winner == 1 and result.gain is not None
