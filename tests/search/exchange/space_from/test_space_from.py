@@ -789,3 +789,26 @@ def test_from_a_script_to_a_finished_search(
     assert code == 0 and "best val_loss" in told
     trials = open_study("train").trials
     assert len(trials) == 3 and trials["params_learning_rate"].iloc[0] == 1e-2
+
+
+@pytest.mark.parametrize("order", [("click", "rich_click"), ("rich_click", "click")])
+def test_a_name_may_come_from_click_or_another_package(tmp_path: Path, order: tuple[str, str]) -> None:
+    first, second = order
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"try:\n    from {first} import command, option\n"
+        f"except ImportError:\n    from {second} import command, option\n"
+        '@command()\n@option("--lr", type=float, default=0.1)\ndef main(lr): ...\n'
+    )
+    assert isinstance(proposed(script)[0].parameters["lr"], Range)
+
+
+def test_the_preferred_import_says_which_argument_is_the_file(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse\ntry:\n    from torch import save\nexcept ImportError:\n    from numpy import save\n"
+        "p = argparse.ArgumentParser()\n"
+        'p.add_argument("--lr", type=float, default=0.1)\np.add_argument("--weights", default="x.bin")\n'
+        "args = p.parse_args()\nsave(0, args.weights)\n"
+    )
+    assert "--weights=${checkpoint}/x.bin" in proposed(script)[1]
