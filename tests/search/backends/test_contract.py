@@ -423,7 +423,10 @@ def test_a_search_continues_to_a_larger_budget(bench: Any) -> None:
     [
         ({"trials": 500, "target": 0.9}, r"trial \d+ reached the target 0.9"),
         ({"samples": 20}, r"the budget of 20 steps is spent"),
-        ({"trials": 500, "time": 2.5}, r"the time budget of 2.5 s is spent"),
+        (
+            {"trials": 500, "time": 6},
+            r"the time budget of 6 s is spent",
+        ),  # a Ray actor takes seconds to start
     ],
 )
 def test_a_budget_ends_the_search_and_stays_spent(
