@@ -16,14 +16,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ..trainer.config import rules
-from ..trainer.config.rules import Parameters
 from ..trainer.errors import ConfigError, DataError, TrainerError
 from .base import Objective, ObjectiveError, Trial
 from .errors import trainer_errors
 
 if TYPE_CHECKING:
     from ..trainer.config.models import TrainConfig
+    from ..trainer.config.rules import Parameters
     from ..trainer.config.training import TrainingConfig
     from .runs import PackedTrials, Within
 
@@ -141,6 +140,8 @@ class ObjectiveDescription:
 
 def describe_objective(name: str) -> ObjectiveDescription:
     """Describe a built-in objective. Raises `ObjectiveError` if there is none of this name."""
+    from ..trainer.config import rules
+
     _check_name(name)
     module = _module(name)
     summary = (module.__doc__ or "").splitlines()[0].partition(": ")[2]
@@ -198,6 +199,8 @@ def config_class(objective: str | Sequence[str]) -> type[Parameters] | None:
 
 def _parameters(objective: str | Sequence[str]) -> type[Parameters]:
     """The same; for other objectives a class without parameters."""
+    from ..trainer.config.rules import Parameters
+
     return config_class(objective) or Parameters
 
 
@@ -224,12 +227,16 @@ def trainers() -> list[str]:
 
 def known_parameters(objective: str | Sequence[str]) -> frozenset[str] | None:
     """The names of a built-in objective's parameters; None for other objectives."""
+    from ..trainer.config import rules
+
     config = config_class(objective)
     return None if config is None else rules.known_parameters(config)
 
 
 def with_defaults(objective: str | Sequence[str], params: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters, completed with the defaults of a built-in objective."""
+    from ..trainer.config import rules
+
     return rules.defaults_of(_parameters(objective)) | dict(params)
 
 
@@ -334,6 +341,8 @@ def interval_of(objective: str | list[str], parameter: str) -> str | None:
 
     The trainer's parameters have Hugging Face's names, so their intervals also hold for a user's objective.
     """
+    from ..trainer.config import rules
+
     built_in = is_built_in(objective)
     for name in [objective] if built_in else trainers():
         rule = rules.rules(_parameters(name)).get(parameter if built_in else parameter.rpartition(".")[2])
@@ -347,6 +356,8 @@ def idle_parameters(objective: str, params: Mapping[str, Any]) -> dict[str, tupl
 
     The condition comes in words, to be read after "unless", and as a `when` of a space file.
     """
+    from ..trainer.config import rules
+
     idle = rules.idle_parameters(_parameters(objective), params)
     return {name: (need.text, need.when) for name, need in idle.items()}
 

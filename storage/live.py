@@ -147,14 +147,13 @@ class LiveStorage(StudyInMemory):
         of_study = STUDY_USER.c.study_id == self._row
         commands = STUDY_USER.c.key.startswith(COMMAND_PREFIX, autoescape=True)
         query = sqlalchemy.select(STUDY_USER.c.key, STUDY_USER.c.value_json).where(of_study, commands)
+        in_order = query.order_by(STUDY_USER.c.study_user_attribute_id)
         stored: list[str] = []
         try:
             with self._connection.transaction() as connection:
                 if not self._is_mine(connection):
                     raise _ChangedByOthers
-                for key, value in connection.execute(
-                    query.order_by(STUDY_USER.c.study_user_attribute_id)
-                ).all():
+                for key, value in connection.execute(in_order).all():
                     connection.execute(STUDY_USER.delete().where(of_study, STUDY_USER.c.key == key))
                     stored.append(value)
         except _ChangedByOthers:

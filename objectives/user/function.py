@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...trainer.config.rules import did_you_mean
 from ..base import Objective, ObjectiveError
 
 
@@ -31,6 +30,8 @@ def load_function(name: str) -> Objective:
     for part in function_name.split("."):
         function = getattr(function, part, None)
     if function is None:
+        from ...trainer.config.rules import did_you_mean
+
         hint = did_you_mean(function_name, [each for each in dir(module) if callable(getattr(module, each))])
         raise ObjectiveError(f'objective "{name}": {source} has no "{function_name}"{hint}')
     if not callable(function):

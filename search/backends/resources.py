@@ -196,7 +196,7 @@ def _check_largest(execution: Execution, pack: int, nodes: Sequence[Node], where
     memory, largest = execution.max_memory, max(node.memory for node in nodes)
     each = "" if memory is None else f", each with a max_memory of {gibibytes(memory)},"
     trials = f"{pack} trials in a worker{each} ask"
-    for field, who, asked, there, show in (
+    for field, asks, asked, there, show in (
         ("cpus_per_trial", "a trial asks", execution.cpus_per_trial, max(n.cpus for n in nodes), _cpus),
         ("gpus_per_trial", "a trial asks", execution.gpus_per_trial, max(n.gpus for n in nodes), _gpus),
         ("max_memory", "a trial asks", memory, largest, gibibytes),
@@ -204,7 +204,7 @@ def _check_largest(execution: Execution, pack: int, nodes: Sequence[Node], where
     ):
         if asked is not None and asked > there:
             most = "" if len(nodes) == 1 else " on its largest node"
-            raise UsageError(f"execution.{field}: {who} for {show(asked)}; {where} has {show(there)}{most}")
+            raise UsageError(f"execution.{field}: {asks} for {show(asked)}; {where} has {show(there)}{most}")
 
 
 def _at_a_time(workers: int, pack: int) -> str:

@@ -122,7 +122,7 @@ def main() -> None:
         try:
             app()
         finally:
-            with suppress(BrokenPipeError):  # who stops reading wants no more
+            with suppress(BrokenPipeError):  # a reader that has left wants no more
                 if not sys.stdout.closed:
                     sys.stdout.flush()
     except KeyboardInterrupt:  # before typer listens: it builds the commands first

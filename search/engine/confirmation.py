@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.trial_attrs import CONFIRMS_SEED, confirms
+from ...storage.trial_attrs import CONFIRMS_SEED, confirms, is_baseline
 from ..trials.selection import best_of, confirming_values, cut_short, search_trials
 from .confirmation_size import ConfirmationSize
 
@@ -30,12 +30,12 @@ def confirmation_candidates(
     if not size.top:
         return []
     complete = [t for t in search_trials(trials) if t.state == TrialState.COMPLETE]
-    own = [t for t in complete if "baseline" not in t.user_attrs]
+    own = [t for t in complete if not is_baseline(t)]
     under_way = _unfinished(size, trials)
     best = best_of(spec, [t for t in own if not under_way or t.number in under_way], size.top)
     there = {trial.number for trial in best}
     before = {n for n, row in confirming_values(trials).items() if all(map(math.isfinite, row))} - there
-    baseline = [t for t in complete if best and "baseline" in t.user_attrs]
+    baseline = [t for t in complete if best and is_baseline(t)]
     return [*best, *(t for t in own if t.number in before), *baseline]
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ...storage.trial_attrs import CONFIRMS_SEED, confirms
+from ...storage.trial_attrs import CONFIRMS_SEED, confirms, is_baseline
 from ..scheduling.rungs import rung_steps
 from ..trials.selection import cut_short
 from .confirmation_size import MIN_SEEDS, ConfirmationSize
@@ -145,7 +145,7 @@ class Deadline:
             number
             for number, running in self._lifecycle.running.items()
             if (late if running.confirms is not None or running.reported >= last else over)
-            and not (needs_winner and "baseline" in running.trial.user_attrs)
+            and not (needs_winner and is_baseline(self._lifecycle.trials[running.number]))
         ]
 
     def next_round(self, size: ConfirmationSize, *, more: bool) -> tuple[ConfirmationRuns, str | None]:
@@ -161,7 +161,7 @@ class Deadline:
             told = f"the search is over; confirming its best trials with {size.seeds} new seeds each"
             return _one_round(first), told if begins else None
         judged = {trial.number for trial in candidates} - {trial.number for trial, k in todo if k < MIN_SEEDS}
-        if all("baseline" in trial.user_attrs for trial in candidates if trial.number in judged):
+        if all(is_baseline(trial) for trial in candidates if trial.number in judged):
             return [], "the time that is left is too short to confirm the winner" if todo else None
         rest = _one_round([(trial, k) for trial, k in todo if trial.number in judged])
         if rest and not self._is_late(self._seconds_of(rest)):
@@ -173,9 +173,9 @@ class Deadline:
 
     def _affordable(self, candidates: list[FrozenTrial], todo: ConfirmationRuns) -> ConfirmationRuns:
         """The runs that still fit, without those of the worst candidates; none if only the baseline fits."""
-        others = [trial.number for trial in candidates if "baseline" not in trial.user_attrs]
+        others = [trial.number for trial in candidates if not is_baseline(trial)]
         while others:
-            runs = [(t, k) for t, k in todo if t.number in others or "baseline" in t.user_attrs]
+            runs = [(t, k) for t, k in todo if t.number in others or is_baseline(t)]
             if not self._is_late(self._seconds_of(runs)):
                 return runs
             del others[-1]

@@ -17,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.live import LiveStorage
-from ...storage.trial_attrs import at_rung, audited_at, confirms, state_of, trained_to
+from ...storage.trial_attrs import at_rung, audited_at, confirms, is_baseline, state_of, trained_to
 from ..scheduling.audit import AuditSample
 from ..trials.configuration import has_config
 
@@ -29,7 +29,7 @@ class Tally:
         self._spec = spec
         self._storage = storage
         self.audit_sample = AuditSample.of(spec)  # a short budget of time may leave it out
-        self._sign = 1 if spec.goal == "minimize" else -1
+        self._sign = spec.sign
         self._changes = 0  # of the storage, up to the last update
         self._counted: dict[int, _Part] = {}  # by trial: Optuna changes the trials themselves
         self._states: Counter[str] = Counter()
@@ -108,7 +108,7 @@ class Tally:
                 del self._ranked[rank]  # another program wrote it; only the first few need this check
                 continue
             rank += 1
-            if number != but and (baseline or "baseline" not in trial.user_attrs):
+            if number != but and (baseline or not is_baseline(trial)):
                 best.append(trial)
         return best
 
@@ -164,7 +164,7 @@ class Tally:
             (self._confirming, not own),
             (self._open, not ended),
             (self._waiting, trial.state == TrialState.WAITING),
-            (self._baselines, own and "baseline" in trial.user_attrs),
+            (self._baselines, own and is_baseline(trial)),
             (self._audited.unfinished, audited and not ended),
             (self._drawn.unfinished, drawn and at_rung(trial)),
         )

@@ -52,7 +52,7 @@ class StudyResult:
     workspace: Workspace  # its database, and the folder of its files
     ran: int = 0  # trials that ended in the search that returned this; 0 where it was only opened
     stop_reason: str | None = None  # why that search ended before its trials were all asked, if it did
-    stopped: bool = False  # by somebody, before its budget was spent: the same command continues it
+    stopped: bool = False  # on request, before its budget was spent: the same command continues it
     interrupted: bool = False  # by a signal
 
     def to_json(self) -> dict[str, Any]:

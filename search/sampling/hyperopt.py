@@ -32,6 +32,7 @@ from optuna.samplers import RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from ...storage.trial_attrs import untrainable
 from .distributions import MAX_VALUES
 
 _GENERATOR_LOCK = threading.Lock()  # guards Python's and numpy's global generators, which adaptive TPE uses
@@ -221,7 +222,7 @@ def _order(trial: FrozenTrial, sign: float) -> tuple[int, int, float, int]:
     if trial.state == TrialState.COMPLETE and trial.value is not None:
         return 0, 0, sign * trial.value, trial.number
     step = trial.last_step
-    if trial.state == TrialState.PRUNED and step is not None and not any(trial.constraints.values()):
+    if trial.state == TrialState.PRUNED and step is not None and not untrainable(trial):
         return 1, -step, sign * trial.intermediate_values[step], trial.number
     return 2, 0, 0.0, trial.number
 

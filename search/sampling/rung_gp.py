@@ -207,7 +207,6 @@ class RungGPSampler(WholeSampler):
         NaN at rungs that it has not reached. Infinite at all rungs if it cannot be trained, even if it looked
         good at some: otherwise the models would propose similar ones again.
         """
-        sign = 1 if self._spec.goal == "minimize" else -1
         table = np.empty((len(trials), max(1, len(self._steps))))
         for row, trial in enumerate(trials):
             if unusable(trial):
@@ -217,7 +216,7 @@ class RungGPSampler(WholeSampler):
                 values = [value_at(trial, step) for step in self._steps]
             else:
                 values = [trial.value if trial.state == TrialState.COMPLETE else None]
-            table[row] = [np.nan if value is None else sign * value for value in values]
+            table[row] = [np.nan if value is None else self._spec.sign * value for value in values]
         return table
 
 

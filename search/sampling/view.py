@@ -19,7 +19,7 @@ from optuna.pruners import HyperbandPruner
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.trial_attrs import unusable
+from ...storage.trial_attrs import untrainable, unusable
 from ..scheduling.observed import at_highest, without_audit
 from ..scheduling.rungs import promotes, rung_steps
 
@@ -75,7 +75,7 @@ def at_best_rung(study: optuna.Study, spec: Spec, enough: int) -> list[FrozenTri
     there = {trial.number for trial in seen}
     others = [_failed_as_infeasible(trial) for trial in trials if trial.number not in there]
     # Samplers avoid untrainable trials (except `gp`, which sees only complete ones); some avoid running ones.
-    others = [t for t in others if t.state == TrialState.RUNNING or any(t.constraints.values())]
+    others = [t for t in others if t.state == TrialState.RUNNING or untrainable(t)]
     return [*seen, *others]
 
 

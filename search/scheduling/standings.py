@@ -66,7 +66,7 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
         for t in study.get_trials(deepcopy=False)
         if bracket_of(study, spec, t) == bracket and trial_kind(spec, t) == kind
     ]
-    sign = 1 if spec.goal == "minimize" else -1
+    sign = spec.sign
     # Only promotion ranks a trial last at earlier rungs because of what happened later.
     last = {t.number for t in mates if promotes(spec) and unusable(as_decided(t))} - {trial.number}
     results = []

@@ -15,7 +15,7 @@ from ...spaces import Choice, Spec
 from ...spaces.ranges import brief
 from ...spaces.stopping import Rungs
 from ...storage.live import LiveStorage
-from ...storage.trial_attrs import AT_RUNG, RUNG_PREFIX, at_rung, audited_at, confirms, unusable
+from ...storage.trial_attrs import AT_RUNG, RUNG_PREFIX, at_rung, audited_at, confirms, is_baseline, unusable
 from ..formatting import counted
 from .observed import as_decided
 from .promotion import PromotionRule
@@ -155,4 +155,4 @@ def _loss(spec: Spec, trial: FrozenTrial, step: int) -> float:
 
 def _runs_to_end(trial: FrozenTrial) -> bool:
     """Whether a trial runs to its end whatever it reports, and takes no slot: the baseline, confirmations."""
-    return "baseline" in trial.user_attrs or confirms(trial) is not None
+    return is_baseline(trial) or confirms(trial) is not None

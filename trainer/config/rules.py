@@ -106,6 +106,7 @@ def text(default: str, choices: tuple[str, ...], help: str) -> str:
 
 
 def switch(help: str, *, default: bool = False) -> bool:
+    """A flag, off unless `default` is set."""
     return field(default=default, metadata={"rule": Rule(bool, help)})
 
 

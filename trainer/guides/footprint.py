@@ -34,12 +34,14 @@ RECOMPUTED_FACTOR = 2  # times the size of a recomputed block: it does not fit i
 LINEAR_WIDTHS = {"qkv": (1, 3), "out": (1, 1), "up": (1, 4), "down": (4, 1)}  # inputs and outputs, in widths
 
 # The parameters that the count depends on; no other changes it.
-COUNTED_PARAMETERS = {
-    *("batch_size", "gradient_accumulation_steps", "max_length", "eval_samples", "optimizer", "device"),
-    *("precision", "load_best_model_at_end", "early_stopping_patience", "gradient_checkpointing"),
-    *("torch_compile", "lora_r", "lora_dropout", "target_modules", "use_dora", "base", "finetuning_type"),
-    *("width", "depth", "heads", "dropout"),
-}
+COUNTED_PARAMETERS = frozenset(
+    (
+        *("batch_size", "gradient_accumulation_steps", "max_length", "eval_samples", "optimizer", "device"),
+        *("precision", "load_best_model_at_end", "early_stopping_patience", "gradient_checkpointing"),
+        *("torch_compile", "lora_r", "lora_dropout", "target_modules", "use_dora", "base", "finetuning_type"),
+        *("width", "depth", "heads", "dropout"),
+    )
+)
 
 
 @dataclass(frozen=True)

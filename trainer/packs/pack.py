@@ -31,7 +31,7 @@ from ..model.compiled import compile_errors, compiled_block
 from ..model.gpt import GPT, Block, loss_sum
 from ..optim.numerics import Numerics
 from ..optim.optimizers import Stepper, new_optimizer
-from ..ranks import ALONE, Ranks, RowShare, Sharding
+from ..ranks import ALONE, UNSHARDED, Ranks, RowShare, Sharding
 from .passes import Pass, RunInPack
 from .recordings import MAX_KINDS, Recordings
 
@@ -44,7 +44,7 @@ class SomeRunsFailedError(Exception):
         self.errors = errors
 
 
-class Pack(Sharding):
+class Pack:
     """The base class of all packs. `set_runs` changes the runs."""
 
     model: GPT
@@ -92,7 +92,7 @@ class Pack(Sharding):
     @property
     def sharding(self) -> Sharding:
         """The part of the trained tensors that this process holds."""
-        return self
+        return UNSHARDED
 
     def add_up(self, ranks: Ranks, gradient: Tensors) -> None:
         """Sum a step's gradient over all processes of a run, in place."""

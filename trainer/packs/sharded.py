@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from ..checkpoint import Tensors
 from ..config.models import LoraConfig, TrainConfig
-from ..ranks import Ranks
+from ..ranks import Ranks, Sharding
 from .lora_pack import LoraPack, padded
 from .whole_model import WholeModel
 
@@ -53,7 +53,7 @@ def mesh_of(device: torch.device, ranks: Ranks) -> DeviceMesh:
     return init_device_mesh(device.type, (ranks.count,))
 
 
-class ShardedModel(WholeModel):
+class ShardedModel(WholeModel, Sharding):
     """A pack of one run that trains all weights; its tensors are this process's parts of them."""
 
     def __init__(self, config: TrainConfig, ranks: Ranks) -> None:
@@ -66,6 +66,10 @@ class ShardedModel(WholeModel):
         share_out(self.model, self.model.blocks, self._mesh)
         self._parts = {name: part for name, part in self.model.named_parameters() if name in names}
         return {name: _local(part.data) for name, part in self._parts.items()}
+
+    @property
+    def sharding(self) -> ShardedModel:
+        return self
 
     def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
         """Nothing to do: the model shares the memory of the trained tensors."""
