@@ -20,6 +20,7 @@ from hpsearch.spaces import Spec
 
 from .support.bench import Bench, Command
 from .support.driving import DrivenStudy
+from .support.in_process import InProcessBackend
 from .support.once import do_once
 from .support.order import arrange, has_no_part
 from .support.servers import MariaDb, Postgres, Server, found, running
@@ -168,10 +169,15 @@ def bench(
     make_spec: Callable[..., Spec],
     make_database: Callable[[], str],
     request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Bench:
     def start_ray() -> None:
         request.getfixturevalue("shared_ray")
 
+    if request.node.get_closest_marker("in_process"):
+        monkeypatch.setattr(
+            "hpsearch.search.operations.run.make_backend", lambda _, *of: InProcessBackend(*of)
+        )
     # Now, or it would live in what its first test makes of the environment; a command has a Ray of its own.
     if backend_name == "ray" and "command" not in request.fixturenames:
         start_ray()

@@ -45,8 +45,9 @@ def has_no_part(item: pytest.Item) -> bool:
     ray, server = params.get("backend_name") == "ray", params.get("storage_name") == "postgres"
     if ray and server:
         return item.get_closest_marker("pair") is None
-    marker = "any_backend" if ray else "any_storage" if server else None
-    return marker is not None and item.get_closest_marker(marker) is not None
+    if ray:
+        return any(item.get_closest_marker(marker) for marker in ("any_backend", "in_process"))
+    return server and item.get_closest_marker("any_storage") is not None
 
 
 def _params(item: pytest.Item) -> dict[str, object]:

@@ -131,7 +131,7 @@ def test_the_last_step_is_never_pruned(bench: Any) -> None:
     assert {t.state.name for t in bench.trials("other")} == {"PRUNED"}
 
 
-@pytest.mark.any_backend
+@pytest.mark.in_process
 @pytest.mark.any_storage
 def test_the_baseline_is_trial_0_and_runs_to_its_end(bench: Any) -> None:
     result = bench.search(budget={"trials": 3}, early_stopping=PRUNE_ALL, baseline={"x": 0.25})
@@ -332,7 +332,7 @@ def test_a_trial_that_runs_too_long_fails(bench: Any) -> None:
     assert bench.trials()[1].user_attrs["error"] == "the trial ran longer than 10 s"
 
 
-@pytest.mark.any_backend
+@pytest.mark.in_process
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_every_kind_of_number_is_a_value(bench: Any) -> None:
@@ -342,7 +342,7 @@ def test_every_kind_of_number_is_a_value(bench: Any) -> None:
 
 
 @pytest.mark.any_storage
-@pytest.mark.any_backend
+@pytest.mark.in_process
 def test_anything_else_that_is_returned_is_an_error(bench: Any) -> None:
     said = {"None": "returned None", "text": "returned '0.5'", "pair": "must be a number"}
     each_of(bench, "returns", "what", list(said))
@@ -352,7 +352,7 @@ def test_anything_else_that_is_returned_is_an_error(bench: Any) -> None:
 
 
 @pytest.mark.any_storage
-@pytest.mark.any_backend
+@pytest.mark.in_process
 def test_a_wrong_report_fails_its_trial_and_says_what_was_wrong(bench: Any) -> None:
     said = {
         "text": "report() was given '0.5'",
@@ -386,7 +386,7 @@ def test_three_failures_alike_from_the_start_end_the_search(bench: Any) -> None:
 
 
 @pytest.mark.any_storage
-@pytest.mark.any_backend
+@pytest.mark.in_process
 def test_failures_that_differ_do_not_end_the_search(bench: Any) -> None:
     bench.search("fail_differently", budget={"trials": 5})
     assert bench.states() == ["FAIL"] * 5
@@ -400,7 +400,7 @@ def test_an_objective_that_cannot_be_loaded_ends_the_search_with_the_reason(benc
         bench.search(spec)
 
 
-@pytest.mark.any_backend
+@pytest.mark.in_process
 def test_a_finished_study_returns_at_once_with_its_winner(bench: Any, recorder: Any) -> None:
     first = bench.search(budget={"trials": 3})
     watcher = recorder()
@@ -410,7 +410,7 @@ def test_a_finished_study_returns_at_once_with_its_winner(bench: Any, recorder: 
     assert len(bench.trials()) == 3
 
 
-@pytest.mark.any_backend
+@pytest.mark.in_process
 def test_a_search_continues_to_a_larger_budget(bench: Any) -> None:
     bench.search(budget={"trials": 2})
     bench.search(budget={"trials": 5})
@@ -557,7 +557,7 @@ def test_a_second_driver_on_the_study_is_refused(bench: Any, recorder: Any) -> N
 
 
 @pytest.mark.any_storage
-@pytest.mark.any_backend
+@pytest.mark.in_process
 def test_a_changed_space_is_refused_with_the_difference(bench: Any) -> None:
     bench.search(budget={"trials": 1})
     changed = {"x": {"min": 0.0, "max": 2.0}}
@@ -566,7 +566,7 @@ def test_a_changed_space_is_refused_with_the_difference(bench: Any) -> None:
     assert len(bench.trials()) == 1
 
 
-@pytest.mark.any_backend
+@pytest.mark.in_process
 @pytest.mark.parametrize("trials", [0, 1])
 def test_a_study_of_another_program_is_refused(bench: Any, trials: int) -> None:
     storage = optuna.storages.RDBStorage(bench.url)
