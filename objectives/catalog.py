@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class ObjectiveModule(Protocol):
     """The contents of an objective's module."""
 
-    __doc__: str | None
+    __doc__: str | None  # begins "The objective `NAME`: ", and then says what it trains
     Config: type[Parameters]
 
     def train(self, trial: Trial, /) -> float:
@@ -198,7 +198,7 @@ def config_class(objective: str | Sequence[str]) -> type[Parameters] | None:
 
 
 def _parameters(objective: str | Sequence[str]) -> type[Parameters]:
-    """The same; for other objectives a class without parameters."""
+    """The class of its parameters; for objectives that are not built in, a class without parameters."""
     from ..trainer.config.rules import Parameters
 
     return config_class(objective) or Parameters

@@ -15,16 +15,22 @@ from .fields import Model, NotNegative, Positive, Proportion, members, named, re
 class Sampler(Model):
     """The fields of every sampler."""
 
-    model_after: ClassVar[int | None] = None  # trials before it uses its model; None without a model
+    default_startup_trials: ClassVar[int | None] = None  # `startup_trials` where no option says it
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seeds every random draw of the search."""
+
+    @property
+    def startup_trials(self) -> int | None:
+        """Trials before it uses its model; None without a model."""
+        asked = (getattr(self, name, None) for name in ("n_startup_trials", "n_startup_jobs"))
+        return next((count for count in asked if count is not None), self.default_startup_trials)
 
 
 class TPE(Sampler):
     """Tree-structured Parzen estimator: the default, good at every kind of space."""
 
-    model_after: ClassVar[int | None] = 10
+    default_startup_trials: ClassVar[int | None] = 10
     sampler: Literal["tpe"] = "tpe"
     n_startup_trials: NotNegative | None = None
     """Random trials before the model is used."""
@@ -53,7 +59,7 @@ class Random(Sampler):
 class GP(Sampler):
     """Gaussian process: strong on few, mostly numeric parameters and small budgets."""
 
-    model_after: ClassVar[int | None] = 10
+    default_startup_trials: ClassVar[int | None] = 10
     sampler: Literal["gp"]
     n_startup_trials: NotNegative | None = None
     """Random trials before the model is used."""
@@ -64,14 +70,14 @@ class GP(Sampler):
 class RungGP(Sampler):
     """A Gaussian process for each rung, and a quasi-random sequence: learns from trials that stop early."""
 
-    model_after: ClassVar[int | None] = 20
+    default_startup_trials: ClassVar[int | None] = 20
     sampler: Literal["rung_gp"]
 
 
 class CMAES(Sampler):
     """Covariance matrix adaptation: numeric parameters only, larger budgets."""
 
-    model_after: ClassVar[int | None] = 1
+    default_startup_trials: ClassVar[int | None] = 1
     sampler: Literal["cmaes"]
     n_startup_trials: NotNegative | None = None
     """Random trials before the model is used."""
@@ -127,7 +133,7 @@ class NSGAII(Sampler):
 class HyperoptTPE(Sampler):
     """Hyperopt's tree-structured Parzen estimator: models each parameter alone. Needs hpsearch[hyperopt]."""
 
-    model_after: ClassVar[int | None] = 20
+    default_startup_trials: ClassVar[int | None] = 20
     sampler: Literal["hyperopt-tpe"]
     n_startup_jobs: NotNegative | None = None
     """Random trials before the model is used."""
@@ -142,14 +148,14 @@ class HyperoptTPE(Sampler):
 class HyperoptATPE(Sampler):
     """Hyperopt's adaptive TPE, whose options are chosen by pretrained models. Needs hpsearch[atpe]."""
 
-    model_after: ClassVar[int | None] = 1
+    default_startup_trials: ClassVar[int | None] = 1
     sampler: Literal["hyperopt-atpe"]
 
 
 class HyperoptAnneal(Sampler):
     """Hyperopt's annealing: draws closer and closer to the best trials. Needs hpsearch[hyperopt]."""
 
-    model_after: ClassVar[int | None] = 1
+    default_startup_trials: ClassVar[int | None] = 1
     sampler: Literal["hyperopt-anneal"]
     avg_best_idx: Annotated[float, Field(ge=1)] | None = None
     """Mean rank of the trials to draw around; 1 is the best trial only."""

@@ -84,7 +84,7 @@ class StoredStudy:
 
 @dataclass(frozen=True)
 class StudySummary:
-    """A line of `hpsearch list`."""
+    """What the database says of a study."""
 
     name: str
     folder: str | None = None  # the name of its folder under runs

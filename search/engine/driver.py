@@ -24,7 +24,7 @@ from ...spaces import Spec
 from ...storage.files import OUTPUT, drop_checkpoint, has_checkpoint
 from ...storage.live import LiveStorage
 from ...storage.studies import MEMORY
-from ...storage.trial_attrs import AUDITED, CONFIRMS, STARTED_OVER, has_reported
+from ...storage.trial_attrs import AUDITED, CONFIRMS, STARTED_OVER, has_reported, is_baseline
 from ..formatting import counted
 from ..sampling.factory import make_sampler
 from ..scheduling.rungs import promotes
@@ -208,7 +208,7 @@ class Driver:
         running.metrics.update(metrics)
         if not math.isfinite(value):
             diverged = f"diverged: {self.spec.metric} was {value} at {counted(step, self.spec.resource)}"
-            return self._lifecycle.prune_unusable(running, "diverged", diverged)
+            return self._lifecycle.prune_untrainable(running, "diverged", diverged)
         if step > self._storage.largest_step:
             most = f"this database holds steps up to {self._storage.largest_step:,}"
             error = f"it reported step {step:,}, and {most}; report in a larger unit, or search in SQLite"
@@ -249,7 +249,8 @@ class Driver:
         """The objective returned `value`, `seconds` after it was called."""
         running = self.running[number]
         if not math.isfinite(value):
-            self._lifecycle.prune_unusable(running, "diverged", f"diverged: the objective returned {value}")
+            reason = f"diverged: the objective returned {value}"
+            self._lifecycle.prune_untrainable(running, "diverged", reason)
             return
         running.attempt.ended = running.seconds if seconds is None else seconds
         self._deadline.learn(running, running.trained)
@@ -278,7 +279,7 @@ class Driver:
             self.fatal = f"trial {number}: {self.trials[number].user_attrs['reason']}"
             self.request_stop(self.fatal)
         elif failure.kind == "memory":
-            self._lifecycle.prune_unusable(running, "out_of_memory", f"out of memory: {failure.message}")
+            self._lifecycle.prune_untrainable(running, "out_of_memory", f"out of memory: {failure.message}")
         elif running.attempts <= self.spec.execution.retries and may_retry:
             running.trial.set_user_attr("retries", running.attempts)
             running.trial.set_user_attr("error", failure.message)
@@ -384,13 +385,12 @@ class Driver:
         attrs = self.trials[running.number].user_attrs
         if CONFIRMS in attrs or AUDITED in attrs:
             return None
-        baseline = "baseline" in attrs
         last = self.spec.early_stopping.max
         if last is not None and step >= last:
             return None  # its cost is spent
         prunes = running.trial.should_prune()  # also for the baseline: this notes its rung for the others
         self._check_ends()
-        if baseline:
+        if is_baseline(self.trials[running.number]):
             return None  # a search ends with a winner, and a baseline to compare it with
         if self.stop_reason is not None and not self.stopped:
             return self.stop_reason

@@ -324,7 +324,7 @@ class TrialLifecycle:
         """End a trial early, by a decision of the search."""
         self._write_ended([self._ended(running, TrialState.PRUNED, reason)])
 
-    def prune_unusable(self, running: RunningTrial, constraint: RunEnd, reason: str) -> str:
+    def prune_untrainable(self, running: RunningTrial, constraint: RunEnd, reason: str) -> str:
         """End a trial whose configuration cannot be trained, as infeasible, so that samplers avoid it.
 
         Optuna ranks infeasible trials last. Its dashboard reads only the older `constraints` attribute.

@@ -7,7 +7,7 @@ import math
 from optuna.trial import FrozenTrial
 
 from ...storage.files import has_checkpoint
-from ...storage.trial_attrs import AUDITED, CONFIRMS, CONFIRMS_SEED, at_rung, confirms
+from ...storage.trial_attrs import AUDITED, CONFIRMS, CONFIRMS_SEED, at_rung, confirms, is_baseline
 from ..sampling.whole_sampler import WholeSampler
 from ..scheduling.audit import mark_audited
 from ..trials.retries import REFUSED_PREFIX
@@ -73,7 +73,7 @@ class TrialQueue:
         The baseline may in any case if no trial has completed: a search ends with a winner.
         """
         attrs = waiting.user_attrs
-        if CONFIRMS in attrs or ("baseline" in attrs and self._lifecycle.best is None):
+        if CONFIRMS in attrs or (is_baseline(waiting) and self._lifecycle.best is None):
             return True
         if AUDITED in attrs:  # it shows nothing before its end
             return self._budget.has_time_to_audit(waiting.number)

@@ -192,8 +192,7 @@ def _runs_out(spec: Spec, course: SimulatedSearch) -> bool:
 
 
 def _about_trials(spec: Spec, costs: SearchCosts, course: SimulatedSearch) -> Iterator[str]:
-    asked = (getattr(spec.search, name, None) for name in ("n_startup_trials", "n_startup_jobs"))
-    first = next((count for count in asked if count is not None), spec.search.model_after or 0)
+    first = spec.search.startup_trials or 0
     if _runs_out(spec, course):
         if course.trials != spec.budget.trials:
             yield f"the space has only {course.trials} configurations; the search ends with the last"

@@ -249,7 +249,7 @@ def small(spec: Spec, trials: int) -> Spec:
         "report_to": [],
     }
     startup = max(2, count // 3)
-    if isinstance(spec.search, (TPE, GP)) and (spec.search.n_startup_trials or math.inf) > startup:
+    if isinstance(spec.search, (TPE, GP)) and (spec.search.startup_trials or 0) > startup:
         changes["search"] = {"n_startup_trials": startup}
     return spec.override(**changes)
 

@@ -71,7 +71,7 @@ class _Simulation:
             PromotionRule(self._brackets, self._eta, spec.budget.trials) if promotes(spec) else None
         )
         self._ranked: dict[tuple[int, int], list[float]] = defaultdict(list)
-        self._model_after = spec.search.model_after
+        self._startup_trials = spec.search.startup_trials
         self._mean = statistics.fmean(each.seconds for each in costs.trainings)
         self._units = max(each.units for each in costs.trainings)
         rungs = {rung for bracket in self._brackets for rung in bracket.rungs}
@@ -227,7 +227,7 @@ class _Simulation:
         own = self._costs.baseline if self._is_baseline(number) else None
         loss, training = self._draw()
         self._alike_values[number] = tuple(self._rng.choice(choices) for choices in self._choices)
-        if self._model_after is not None and number >= self._model_after:
+        if self._startup_trials is not None and number >= self._startup_trials:
             loss, training = min((loss, training), self._draw(), key=lambda drawn: drawn[0])
         self._losses[number], self._trainings[number] = loss, own or training
         if number in self._audit:

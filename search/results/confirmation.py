@@ -137,7 +137,7 @@ def _without_luck(table: np.ndarray, picked_from: Sequence[int]) -> float:
 
 
 def _means(table: np.ndarray) -> np.ndarray:
-    """Of each row; of one whose values are equal that value, which their sum may miss."""
+    """The mean of each row: of equal values exactly their value, which their sum divided may miss."""
     first = table[:, 0]
     means: np.ndarray = first + (table - first[:, None]).mean(1)
     return means

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from inspect import signature
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -25,7 +24,6 @@ from ...storage.trial_attrs import (
     state_of,
 )
 from ..formatting import counted
-from ..sampling.optuna_samplers import make_optuna_sampler
 from ..scheduling.promotion import QueuePosition
 from ..scheduling.rungs import promotes
 from ..scheduling.standings import RungResult, rung_results
@@ -109,9 +107,8 @@ def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -
         return "the next point of the grid"
     if not isinstance(search, TPE | GP):
         return f"proposed by the sampler {sampler}"
-    least = search.n_startup_trials
-    if least is None:
-        least = signature(type(make_optuna_sampler(spec, 0))).parameters["n_startup_trials"].default
+    least = search.startup_trials
+    assert least is not None
     first = f"drawn at random{near}: {sampler} begins its model with {least} trials"
     if promotes(spec):  # its model counts the trials at a rung, which change
         return first if trial.number < least else f"proposed by the sampler {sampler}"

@@ -1,4 +1,4 @@
-"""Optuna's samplers for a space."""
+"""Samplers with Optuna's interface for a space: Optuna's, CMA-ES, Hyperopt's."""
 
 from __future__ import annotations
 

@@ -149,8 +149,7 @@ def _take_in_end(rule: PromotionRule, trial: FrozenTrial) -> None:
 
 
 def _loss(spec: Spec, trial: FrozenTrial, step: int) -> float:
-    value = trial.intermediate_values[step]
-    return value if spec.goal == "minimize" else -value
+    return spec.sign * trial.intermediate_values[step]
 
 
 def _runs_to_end(trial: FrozenTrial) -> bool:

@@ -9,28 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .base import TrackedRun, Tracker
+from .factory import make_tracker
 
 STALL_SECONDS = 60.0  # for a tracker to write anything at all, after the search has ended
 NOTICE_SECONDS = 2.0  # of waiting at the end, before the user is told
 REST_FACTOR = 4.0  # rest per write, in times its duration: trackers take at most a fifth of a core
-
-
-def make(name: str, root: Path, group: str) -> Tracker:
-    """The tracker of this name. Imports its library, and raises whatever that raises."""
-    match name:
-        case "tensorboard":
-            from .tensorboard import TensorBoard
-
-            return TensorBoard(root, group)
-        case "wandb":
-            from .wandb import WandB
-
-            return WandB(root, group)
-        case "mlflow":
-            from .mlflow import MLflow
-
-            return MLflow(root, group)
-    raise AssertionError(f"the loader accepted the tracker {name!r}")
 
 
 class TrackerThread:
@@ -93,7 +76,7 @@ class TrackerThread:
         trackers: dict[str, Tracker] = {}
         for name in names:
             try:
-                trackers[name] = make(name, root, group)
+                trackers[name] = make_tracker(name, root, group)
             except Exception as error:
                 self._drop(name, error)
         while (look := self._next()) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 from collections.abc import Callable, Iterator
@@ -549,3 +550,12 @@ def test_pruner_options_reach_the_pruner(make_spec: Any) -> None:
 def test_a_search_has_the_sampler_of_its_spec(make_spec: Any) -> None:
     assert isinstance(make_sampler(make_spec(parameters=GRID, search={"sampler": "grid"})), GridSampler)
     assert isinstance(make_sampler(make_spec()), SpaceSampler)
+
+
+@pytest.mark.parametrize("name", ["tpe", "gp", "cmaes", "hyperopt-tpe"])
+def test_a_sampler_starts_its_model_after_the_trials_that_its_library_says(make_spec: Any, name: str) -> None:
+    option = "n_startup_jobs" if name == "hyperopt-tpe" else "n_startup_trials"
+    usual = make_spec(search={"sampler": name})
+    of_library = inspect.signature(type(make_optuna_sampler(usual, 0))).parameters[option].default
+    assert usual.search.startup_trials == of_library
+    assert make_spec(search={"sampler": name, option: 3}).search.startup_trials == 3

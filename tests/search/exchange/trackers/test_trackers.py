@@ -21,8 +21,9 @@ from optuna.trial import FrozenTrial
 from hpsearch.objectives.catalog import Requirements
 from hpsearch.search.cli import main
 from hpsearch.search.exchange.trackers.base import TrackedRun
+from hpsearch.search.exchange.trackers.factory import make_tracker
 from hpsearch.search.exchange.trackers.tensorboard import events
-from hpsearch.search.exchange.trackers.thread import TrackerThread, make
+from hpsearch.search.exchange.trackers.thread import TrackerThread
 from hpsearch.search.preflight import requirements
 from hpsearch.search.preflight.requirements import check_extras
 from hpsearch.search.trials.reports import Report
@@ -57,11 +58,11 @@ def test_a_run_is_there_once_whichever_process_wrote_it(name: str, tmp_path: Pat
         [run(40, "waiting"), run(45), run(50, "complete", 0.25)],
         [run(50, "complete", 0.25)],
     ]:
-        writer = make(name, tmp_path, "study-1")
+        writer = make_tracker(name, tmp_path, "study-1")
         for each in shown:
             writer.write(each)
         writer.close()
-    other = make(name, tmp_path, "study-2")
+    other = make_tracker(name, tmp_path, "study-2")
     other.write(replace(run(5, "complete", 0.5), name="trial-0004"))
     other.close()
     found = read(name, tmp_path)
@@ -78,9 +79,9 @@ def test_a_run_is_there_once_whichever_process_wrote_it(name: str, tmp_path: Pat
 @pytest.mark.slow
 def test_two_processes_may_make_the_file_of_mlflow_at_once_and_one_may_be_killed(tmp_path: Path) -> None:
     code = (
-        "import sys, pathlib, mlflow, hpsearch.search.exchange.trackers.thread as thread\n"
+        "import sys, pathlib, mlflow, hpsearch.search.exchange.trackers.factory as factory\n"
         "print(flush=True); sys.stdin.readline()\n"
-        "thread.make('mlflow', pathlib.Path(sys.argv[1]), 'study-1')\n"
+        "factory.make_tracker('mlflow', pathlib.Path(sys.argv[1]), 'study-1')\n"
     )
     command = [sys.executable, "-P", "-W", "ignore", "-c", code, str(tmp_path)]
 
@@ -124,7 +125,7 @@ def test_mlflow_has_a_trial_as_it_stands_and_says_no_more_why_an_earlier_attempt
         [run(2), run(2, "fail", reason="lost")],
         [run(2, "waiting"), run(3), run(3, "paused"), run(4, "complete", 0.25)],
     ):
-        writer = make("mlflow", tmp_path, "study-1")
+        writer = make_tracker("mlflow", tmp_path, "study-1")
         for each in shown:
             writer.write(each)
             client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
@@ -138,11 +139,11 @@ def test_mlflow_has_a_trial_as_it_stands_and_says_no_more_why_an_earlier_attempt
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that not even root writes into")
 def test_wandb_writes_nowhere_else_where_it_cannot_write() -> None:
     with pytest.raises(PermissionError, match="cannot write into /proc/self"):
-        make("wandb", Path("/proc/self"), "study-1").write(run(2, "complete", 0.5))
+        make_tracker("wandb", Path("/proc/self"), "study-1").write(run(2, "complete", 0.5))
 
 
 def test_an_event_file_that_a_kill_cut_off_is_gone_on_with(tmp_path: Path, read: Any) -> None:
-    writer = make("tensorboard", tmp_path, "study-1")
+    writer = make_tracker("tensorboard", tmp_path, "study-1")
     writer.write(run(3))
     writer.close()
     [file] = tmp_path.rglob("events.*")
@@ -151,7 +152,7 @@ def test_an_event_file_that_a_kill_cut_off_is_gone_on_with(tmp_path: Path, read:
         file.write_bytes(whole[:length])
         steps = [event.step for event in events(file) if event.step]
         assert steps == [1, 2, 3][: len(steps)] and len(steps) < 3
-    again = make("tensorboard", tmp_path, "study-1")
+    again = make_tracker("tensorboard", tmp_path, "study-1")
     again.write(run(5, "complete", 0.5))
     again.close()
     [seen] = read("tensorboard", tmp_path).values()
