@@ -14,7 +14,7 @@ from ..trainer.guides.evidence import EndedRun, RunEnd
 from ..trainer.guides.first_ranges import FirstRange, first_range
 from ..trainer.guides.presets import PRESETS, RATE_PARAMETERS
 from ..trainer.guides.presets import preset_values as values_of
-from .catalog import trainer_config, training_config
+from .info import ObjectiveInfo
 
 __all__ = [
     "PRESETS",
@@ -33,7 +33,7 @@ def preset_values(objective: Any, names: Sequence[str], given: Collection[str]) 
 
     Raises `ValueError` if a preset cannot be used, with a line for each reason.
     """
-    config = trainer_config(objective)
+    config = ObjectiveInfo(objective).trainer
     if config is None:
         raise ConfigError(["presets are for the objectives lora and pretrain; write the parameters instead"])
     return values_of(config, names, given)
@@ -41,9 +41,9 @@ def preset_values(objective: Any, names: Sequence[str], given: Collection[str]) 
 
 def advice(objective: str | list[str], seen: EndedRun) -> list[str]:
     """What to change after a run, the most helpful first."""
-    return advise(training_config(objective), seen)
+    return advise(ObjectiveInfo(objective).training, seen)
 
 
 def against_worsening(objective: str | list[str], seen: EndedRun) -> list[str]:
     """What to change after a run that ended worse than its best validation."""
-    return advise_worse(training_config(objective), seen)
+    return advise_worse(ObjectiveInfo(objective).training, seen)

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..trainer.tools.range_test import Point, Proposal, RangeTest
 from ..trainer.tools.range_test import range_test as train
-from .catalog import trainer_config
 from .errors import trainer_errors
+from .info import ObjectiveInfo
 
 __all__ = ["Point", "Proposal", "RangeTest", "range_test"]
 
@@ -26,7 +26,7 @@ def range_test(
 
     Raises `ObjectiveError` if the parameters are invalid.
     """
-    config = trainer_config(objective)
+    config = ObjectiveInfo(objective).trainer
     assert config is not None, f"the trainer does not train {objective}"
     with trainer_errors():
         return train(config.from_params(params), low=low, high=high, steps=steps, on_point=on_point)

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from .base import Objective, ObjectiveError
-from .catalog import check_built_in, is_built_in, load, training_config
+from .catalog import BUILT_IN, check_built_in, load
+from .info import ObjectiveInfo
 
 
 def describe(
@@ -46,7 +47,7 @@ def reports_again(described: dict[str, Any]) -> bool:
     hpsearch's trainer does, and scripts should: their reports are read while they continue, so it is unknown
     which checkpoint belongs to which report.
     """
-    return "command" in described or training_config(described.get("name", "")) is not None
+    return "command" in described or ObjectiveInfo(described.get("name", "")).training is not None
 
 
 def resolve(described: dict[str, Any], *, metric: str, processes: int = 1) -> Objective:
@@ -64,7 +65,7 @@ def resolve(described: dict[str, Any], *, metric: str, processes: int = 1) -> Ob
 
         return CommandObjective(described["command"], metric, processes, described.get("parameters", ()))
     name = described["name"]
-    if is_built_in(name):
+    if name in BUILT_IN:
         return load(name)
     from .user.function import load_function
 

@@ -45,6 +45,7 @@ ORDER = {  # from the ground up; those of a line do not import each other
         {"user"},
         {"tables", "hf_lora", "gpt"},
         {"catalog.py"},
+        {"info.py"},
         {"guides.py", "range_test.py", "generate.py"},
         {"resolve.py"},
     ),

@@ -21,7 +21,7 @@ def problems_of_files(config: Config) -> list[str]:
     try:
         longest = shape_of(config).max_length
     except FileNotFoundError:
-        return []  # `catalog.missing_file` reports it
+        return []  # `ObjectiveInfo.missing_file` reports it
     except OSError as error:
         return [f"base: {config.base} cannot be read: {error.strerror}"]
     except CheckpointError as error:

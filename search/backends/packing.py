@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...objectives.catalog import can_pack
+from ...objectives.info import ObjectiveInfo
 from ...spaces import Spec
 from ..errors import SearchError, UsageError
 from ..trials.seeds import derived_seed
@@ -28,7 +28,7 @@ LEAST_SPEEDUP = 1.05  # of a pack over single trials; less is noise
 def check_pack(spec: Spec) -> None:
     """Raise `UsageError` where the trials of a study cannot be packed as its space asks."""
     pack = spec.execution.pack
-    if pack not in ("auto", 1) and not can_pack(spec.objective_words):
+    if pack not in ("auto", 1) and not ObjectiveInfo(spec.objective_words).can_pack:
         raise UsageError(
             f"execution.pack: found {pack}, but only trials of the objective lora are packed: "
             "only these train adapters of one shared base"
@@ -44,7 +44,7 @@ def pack_size(spec: Spec, share: WorkerShare, memory: int) -> tuple[int, str | N
     asked = spec.execution.pack
     if asked != "auto":
         return asked, None
-    if not can_pack(spec.objective_words):
+    if not ObjectiveInfo(spec.objective_words).can_pack:
         return 1, None
     rng = random.Random(derived_seed(0, "pack"))
     sizes = GPU_PACK_SIZES if share.gpus else PACK_SIZES

@@ -83,11 +83,12 @@ def show(valid: ValidSpace) -> None:
     """Print a space as understood."""
     from rich.text import Text
 
+    from ...objectives.info import ObjectiveInfo
     from ..operations.spaces import SAMPLES
     from .console import PlainConsole
 
     console, spec = PlainConsole(), valid.spec
-    objective = spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command)
+    objective = ObjectiveInfo(spec.objective_words).name
     head = Text.assemble((spec.name, "bold"), f": {spec.goal} {spec.metric} of {objective}")
     if spec.preset:
         head.append(f", preset {', '.join(spec.preset)}")

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...objectives import catalog
 from ...objectives.base import ObjectiveError
+from ...objectives.info import ObjectiveInfo
 from ...objectives.resolve import check_name
 from ...spaces import Choice, Constant, Derived, Issue, SpaceError, Spec
 from ...spaces.expressions import Expression
@@ -46,10 +46,11 @@ def check_objective(spec: Spec) -> None:
 def _unusable_processes(spec: Spec) -> Iterator[Issue]:
     """Why the objective cannot use the processes that each trial is given."""
     ranks, strategy = spec.execution.processes_per_trial, spec.execution.strategy
-    if strategy is not None and not catalog.is_built_in(spec.objective_words):
+    info = ObjectiveInfo(spec.objective_words)
+    if strategy is not None and not info.is_built_in:
         problem = f"is for built-in objectives; yours divides a trial among its {ranks} processes itself"
         yield spec.issue("execution.strategy", problem)
-    elif ranks > 1 and not catalog.can_share(spec.objective_words):
+    elif ranks > 1 and not info.can_share:
         problem = f'must be 1, not {ranks}: the objective "{spec.objective}" trains in one process'
         yield spec.issue("execution.processes_per_trial", problem)
 
@@ -64,23 +65,23 @@ def _unfilled(spec: Spec) -> Iterator[Issue]:
 
 def _withheld(spec: Spec) -> Iterator[Issue]:
     """Parameters with `pass: false` that the command asks for."""
-    words = [] if isinstance(spec.objective, str) else spec.objective.command
+    command = ObjectiveInfo(spec.objective_words).command
     for name in spec.parameters.keys() - spec.passed.keys():
-        if asking := next((word for word in words if f"${{{name}}}" in word), None):
+        if asking := next((word for word in command if f"${{{name}}}" in word), None):
             problem = f'is false, but the command\'s "{asking}" needs the parameter: remove one of them'
             yield spec.issue(f"parameters.{name}.pass", problem)
 
 
 def _unusable_words(spec: Spec) -> Iterator[Issue]:
     """Words of a command that no value fills, that hide a parameter, or that name no configuration file."""
-    if isinstance(spec.objective, str):
+    command = ObjectiveInfo(spec.objective_words).command
+    if not command:
         return
     from ...objectives.user.command import TRIAL_MACROS, unknown_macro
     from ...objectives.user.config_file import check_config
     from ...objectives.user.script_settings import overriding_words
     from ...objectives.user.shell import without_absent
 
-    command = spec.objective.command
     for index, word in enumerate(command):
         problem = unknown_macro(word, [*TRIAL_MACROS, *spec.passed])
         try:
@@ -102,17 +103,18 @@ def _unusable_words(spec: Spec) -> Iterator[Issue]:
 
 def _of_built_in(spec: Spec) -> list[Issue]:
     """What a built-in objective does not know or refuses, and what its trials cannot do."""
-    if not isinstance(spec.objective, str) or (known := catalog.known_parameters(spec.objective)) is None:
+    info = ObjectiveInfo(spec.objective_words)
+    if (known := info.known_parameters) is None:
         return []
     issues = [
-        spec.issue(f"parameters.{name}", unknown_parameter(name, spec.objective, known))
+        spec.issue(f"parameters.{name}", unknown_parameter(name, info.name, known))
         for name in spec.passed
         if name not in known
     ]
     if not issues:
-        refusals = _refusals(spec)
+        refusals = _refusals(spec, info)
         issues += [spec.issue(path, text) for path, text, count in refusals if count == SAMPLED_CONFIGS]
-    return [*issues, *_missing_files(spec), *_course_issues(spec)]
+    return [*issues, *_missing_files(spec, info), *_course_issues(spec, info)]
 
 
 def unknown_parameter(name: str, objective: str, known: frozenset[str]) -> str:
@@ -130,48 +132,44 @@ def _sampled(spec: Spec, count: int = SAMPLED_CONFIGS) -> list[dict[str, Any]]:
     return [spec.space.passed(spec.space.sample(rng)) for _ in range(count)]
 
 
-def _refusals(spec: Spec) -> list[tuple[str, str, int]]:
+def _refusals(spec: Spec, info: ObjectiveInfo) -> list[tuple[str, str, int]]:
     """What a built-in objective refuses in random configurations: a path, a message, and how often."""
     messages: dict[str, str] = {}
     counts = Counter[str]()
     for config in _sampled(spec):
-        problems = dict(reversed(_problems(spec, config)))  # the first problem of each path
+        problems = dict(reversed(_problems(spec, info, config)))  # the first problem of each path
         counts.update(problems.keys())
         messages = problems | messages
     return [(path, messages[path], count) for path, count in counts.items()]
 
 
-def _problems(spec: Spec, config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _problems(spec: Spec, info: ObjectiveInfo, config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a built-in objective refuses in a configuration, or in its processes: paths and messages."""
-    assert isinstance(spec.objective, str)
-    problems = [("parameters", *problem) for problem in catalog.parameter_problems(spec.objective, config)]
+    problems = [("parameters", *problem) for problem in info.parameter_problems(config)]
     if spec.execution.processes_per_trial > 1:
-        shared = catalog.sharing_problems(spec.objective, config, spec.execution.strategy or "ddp")
+        shared = info.sharing_problems(config, spec.execution.strategy or "ddp")
         problems += [("execution.strategy", *problem) for problem in shared]
     return [(f"parameters.{name}" if name in spec.parameters else at, text) for at, name, text in problems]
 
 
-def _missing_files(spec: Spec) -> Iterator[Issue]:
+def _missing_files(spec: Spec, info: ObjectiveInfo) -> Iterator[Issue]:
     """Data or models that do not exist: every trial would fail."""
-    assert isinstance(spec.objective, str)
     for name, parameter in spec.passed.items():
         choices = parameter.choices if isinstance(parameter, Choice) else []
         for value in [parameter.value] if isinstance(parameter, Constant) else choices:
-            if problem := catalog.missing_file(spec.objective, name, value):
+            if problem := info.missing_file(name, value):
                 yield spec.issue(f"parameters.{name}", problem)
 
 
-def _course_issues(spec: Spec) -> Iterator[Issue]:
+def _course_issues(spec: Spec, info: ObjectiveInfo) -> Iterator[Issue]:
     """Conflicts between the space and the course of a trial: its metric, goal, end, and reports at rungs."""
-    config = catalog.config_class(spec.objective_words)
-    assert config is not None
     samples = _sampled(spec)
-    if problem := catalog.metric_problem(spec.objective_words, spec.metric):
+    if problem := info.metric_problem(spec.metric):
         yield spec.issue("metric", problem)
-    goals = {config.goal(sample) for sample in samples}
+    goals = {info.parameters.goal(sample) for sample in samples}
     if len(goals) == 1 and (goal := goals.pop()) not in (None, spec.goal):
         yield spec.issue("goal", f"is {spec.goal}, but {spec.objective} reports a value to {goal}")
-    courses = {config.report_plan(sample) for sample in samples}
+    courses = {info.parameters.report_plan(sample) for sample in samples}
     if len(courses) > 1:
         return  # the resource of a trial is itself searched
     course, stopping = courses.pop(), spec.early_stopping
@@ -244,9 +242,8 @@ def _about_confirmation(spec: Spec) -> Iterator[Issue]:
 
 def _sometimes_refused(spec: Spec) -> Iterator[Issue]:
     """Values that a built-in objective refuses in some configurations: their trials fail."""
-    if not isinstance(spec.objective, str):
-        return
-    for path, text, count in _refusals(spec):
+    info = ObjectiveInfo(spec.objective_words)
+    for path, text, count in _refusals(spec, info) if info.is_built_in else []:
         if count < SAMPLED_CONFIGS:
             yield spec.issue(path, f"{text} (so {count} of {SAMPLED_CONFIGS} random configurations fail)")
 
@@ -257,12 +254,13 @@ def _idle(spec: Spec) -> Iterator[Issue]:
     A constant may have none in some configurations, a searched option in no configuration. A switch that is
     off may have none.
     """
-    if not isinstance(spec.objective, str) or catalog.known_parameters(spec.objective) is None:
+    info = ObjectiveInfo(spec.objective_words)
+    if not info.is_built_in:
         return
     unless: dict[str, tuple[str, str]] = {}
     used: set[str] = set()
     for config in _sampled(spec, SAMPLED_CONFIGS_FOR_IDLE):
-        idle = catalog.idle_parameters(spec.objective, config)
+        idle = info.idle_parameters(config)
         unless |= idle
         used |= config.keys() - idle.keys()
     fixed = {name for name, parameter in spec.parameters.items() if isinstance(parameter, Constant | Derived)}
@@ -275,10 +273,11 @@ def _idle(spec: Spec) -> Iterator[Issue]:
 
 def _ranks_beyond_their_base(spec: Spec) -> Iterator[Issue]:
     """Adapters of so high a rank that they cost more than whole matrices and learn no more."""
-    if not isinstance(spec.objective, str) or "lora_r" not in spec.passed:
+    info = ObjectiveInfo(spec.objective_words)
+    if "lora_r" not in spec.passed or not info.is_built_in:
         return
     configs = [*map(spec.space.passed, spec.space.corners()), *_sampled(spec)]
-    if beyond := [ranks for config in configs if (ranks := catalog.idle_rank(spec.objective, config))]:
+    if beyond := [ranks for config in configs if (ranks := info.idle_rank(config))]:
         rank, highest = max(beyond)
         problem = f"is up to {rank}, above the width of the base"
         yield spec.issue("parameters.lora_r", f"{problem}: a rank above {highest} adds nothing to adapters")
@@ -286,11 +285,12 @@ def _ranks_beyond_their_base(spec: Spec) -> Iterator[Issue]:
 
 def _unread(spec: Spec) -> Iterator[Issue]:
     """Parameters that a user's function never reads, as far as its source shows."""
-    if not isinstance(spec.objective, str) or ":" not in spec.objective:
+    info = ObjectiveInfo(spec.objective_words)
+    if not info.is_function:
         return
     from ...objectives.user.function import parameters_read
 
-    read = parameters_read(spec.objective)
+    read = parameters_read(info.name)
     if read is None:
         return
     feeding = {
@@ -312,10 +312,10 @@ def _unread(spec: Spec) -> Iterator[Issue]:
 
 def _same_seed(spec: Spec) -> Iterator[Issue]:
     """A parameter that gives a user's script or function the same seed in all trainings."""
-    of_a_script = not isinstance(spec.objective, str)
-    if isinstance(spec.objective, str) and ":" not in spec.objective:
+    info = ObjectiveInfo(spec.objective_words)
+    if info.is_built_in:
         return
-    instead = "--seed=${seed} in the command" if of_a_script else "trial.seed in the function"
+    instead = "--seed=${seed} in the command" if info.command else "trial.seed in the function"
     problem = f"is the same in all trainings, even in confirmation runs; use {instead}"
     for name, parameter in spec.parameters.items():
         if isinstance(parameter, Constant) and is_seed(name):

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...objectives.catalog import trainer_config, trainers
 from ...objectives.guides import preset_values
+from ...objectives.info import ObjectiveInfo, trainers
 from ...spaces import Range, SpaceError, Spec, with_log_range
 from ...spaces.document import text_of
 from ...storage.files import write
@@ -62,15 +62,14 @@ def lr_find(
     Raises `SpaceError` where its objective is not built in.
     """
     check_objective(spec)
-    objective = spec.objective
-    if not isinstance(objective, str) or trainer_config(objective) is None:
-        theirs = objective if isinstance(objective, str) else " ".join(objective.command)
-        ours = f"the objectives of hpsearch's trainer ({', '.join(trainers())})"
-        raise SpaceError([spec.issue("objective", f"lr-find trains {ours}, not {theirs}")])
+    info = ObjectiveInfo(spec.objective_words)
+    if info.trainer is None:
+        ours = f"the objectives of hpsearch's trainer ({', '.join(each.name for each in trainers())})"
+        raise SpaceError([spec.issue("objective", f"lr-find trains {ours}, not {info.name}")])
     from ...objectives.range_test import range_test
 
     params = {"seed": spec.search.seed} | spec.space.passed(spec.space.central())
-    test = range_test(objective, params, low=low, high=high, steps=steps, on_point=on_point)
+    test = range_test(info.name, params, low=low, high=high, steps=steps, on_point=on_point)
     tested = {name: value for name, value in params.items() if name not in SET_BY_TEST}
     if test.proposal is None:
         return LrRangeResult(spec.name, tested, test, None, ())

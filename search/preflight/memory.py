@@ -26,7 +26,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ...objectives.catalog import footprint, trainer_config
+from ...objectives.info import ObjectiveInfo
 from ...spaces import SpaceError, Spec
 from ..backends.resources import Room, WorkerShare, room_for
 from ..backends.worker.process import environment
@@ -76,6 +76,7 @@ class MemoryModel:
     def __init__(self, spec: Spec, room: Room | None, kept: Mapping[str, float] | None = None) -> None:
         """`spec` has no limit yet; `kept` holds the numbers that an earlier search of the study measured."""
         self._spec = spec
+        self._objective = ObjectiveInfo(spec.objective_words)
         self._room = room
         self.line = None if kept is None else MemoryLine(**kept)
         self._too_much = math.inf  # the least footprint that ran out of memory
@@ -90,7 +91,7 @@ class MemoryModel:
     @classmethod
     def of(cls, spec: Spec, room: Room | None, kept: Mapping[str, float] | None = None) -> MemoryModel | None:
         """The memory of a study's trials; None where it cannot be predicted, as with several processes."""
-        if trainer_config(spec.objective_words) is None or spec.execution.processes_per_trial > 1:
+        if ObjectiveInfo(spec.objective_words).trainer is None or spec.execution.processes_per_trial > 1:
             return None
         model = cls(spec, room, kept)
         return model if model._sized else None
@@ -215,7 +216,7 @@ class MemoryModel:
 
     def _counted(self, config: Mapping[str, Any]) -> int | None:
         cuda = self._room is not None and self._room.kind == "device"
-        return footprint(self._spec.objective_words, self._spec.space.passed(config), cuda=cuda)
+        return self._objective.footprint(self._spec.space.passed(config), cuda=cuda)
 
     def _of(self, trial: FrozenTrial) -> int | None:
         """A trial's footprint; None where its parameters are no configuration of the space."""

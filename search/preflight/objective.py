@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 
 from ...objectives.base import ObjectiveError
-from ...objectives.catalog import fingerprints, known_parameters
 from ...objectives.guides import preset_values
+from ...objectives.info import ObjectiveInfo
 from ...objectives.resolve import describe, resolve
 from ...spaces import Choice, Constant, SpaceError, Spec, load
 
@@ -29,20 +29,21 @@ def texts_of(spec: Spec) -> dict[str, str]:
             values[name] = [parameter.value]
         elif isinstance(parameter, Choice):
             values[name] = parameter.choices
-    return fingerprints(spec.objective_words, values)
+    return ObjectiveInfo(spec.objective_words).fingerprints(values)
 
 
 def own_code(spec: Spec) -> str | None:
     """A sentence about the user's own code that a search runs, where and as which user; None without any."""
     folder, user = Path.cwd(), psutil.Process().username()
-    if not isinstance(spec.objective, str):
-        return f"each trial runs {shlex.join(spec.objective.command)} in {folder}, as {user}"
-    if known_parameters(spec.objective) is not None:
+    info = ObjectiveInfo(spec.objective_words)
+    if info.command:
+        return f"each trial runs {shlex.join(info.command)} in {folder}, as {user}"
+    if info.is_built_in:
         return None
     from ...objectives.user.function import find_source
 
-    function = spec.objective.rpartition(":")[2]
-    return f"each trial runs {function}() of {find_source(spec.objective)}, as {user}"
+    function = info.name.rpartition(":")[2]
+    return f"each trial runs {function}() of {find_source(info.name)}, as {user}"
 
 
 def import_objective(spec: Spec) -> None:

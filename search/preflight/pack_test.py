@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from ...objectives.catalog import can_pack
+from ...objectives.info import ObjectiveInfo
 from ...spaces import SpaceError, Spec
 from ..backends.resources import share, this_machine
 from ..backends.worker.process import environment
@@ -85,12 +85,10 @@ def pack_test(spec: Spec, *, trials: int, seed: int, watch: Watch) -> PackTestRe
 
     Raises `SpaceError` where the trials of the space cannot be packed, `SearchError` where one cannot train.
     """
-    objective = spec.objective_words
-    if not can_pack(objective):
-        theirs = objective if isinstance(objective, str) else " ".join(objective)
-        raise SpaceError(
-            [spec.issue("objective", f"only trials of the objective lora are packed, not of {theirs}")]
-        )
+    info = ObjectiveInfo(spec.objective_words)
+    if not info.can_pack:
+        message = f"only trials of the objective lora are packed, not of {info.name}"
+        raise SpaceError([spec.issue("objective", message)])
     asked = configurations(spec, trials, seed)
     threads = share(spec.execution, [this_machine()], "this machine").threads
     compared = [

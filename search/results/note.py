@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import optuna
 
+from ...objectives.info import ObjectiveInfo
 from ...spaces import Spec, describe
 from ..formatting import counted
 from ..scheduling.rungs import plan_of
@@ -28,7 +29,7 @@ def write_note(study: optuna.Study, spec: Spec) -> None:
 
 def study_note(spec: Spec) -> str:
     """What is searched, for what, within which budget."""
-    objective = spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command)
+    objective = ObjectiveInfo(spec.objective_words).name
     lines = [
         f"# {spec.name}",
         "",

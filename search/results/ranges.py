@@ -9,7 +9,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from ...objectives.catalog import interval_of
+from ...objectives.info import ObjectiveInfo
 from ...spaces import Choice, End, Interval, Range, Spec, describe, is_ordered, line, widened
 from ..sampling.unit_cube import UnitAxis, UnitCube
 from ..scheduling.observed import comparable_trials
@@ -77,7 +77,7 @@ def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial)
     end = most or (None if few else winners)
     if end is None or (few and not _is_better([_end(parameter, t.params[name]) == end for t in having])):
         return None
-    interval = interval_of(spec.objective_words, name)
+    interval = ObjectiveInfo(spec.objective_words).interval(name)
     wider = widened(parameter, end, Interval(interval) if interval else None)
     if wider is None or not _is_allowed(spec, name, wider, best):
         return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...objectives.info import ObjectiveInfo
 from ...spaces import Choice, Derived, Parameter, Range, describe
 from ...storage.locks import driver_running
 from ...storage.studies import PAUSED, trial_of
@@ -123,7 +124,7 @@ def study_report(result: StudyResult) -> StudyReport:
         steps = steps_of_study(result, ended_early, over=over, complete=complete)
     return StudyReport(
         name=result.name,
-        objective=spec.objective if isinstance(spec.objective, str) else " ".join(spec.objective.command),
+        objective=ObjectiveInfo(spec.objective_words).name,
         metric=spec.metric,
         goal=spec.goal,
         sampler=f"{spec.search.sampler}, seed {spec.search.seed}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...objectives.base import ObjectiveError
-from ...objectives.catalog import metric_problem, missing_file, parameter_problems, sharing_problems
+from ...objectives.info import ObjectiveInfo
 from ...objectives.resolve import check_name
 from ...spaces import SpaceError
 from ..preflight.requirements import missing
@@ -26,15 +26,16 @@ def check(document: Document) -> None:
         check_name(document.objective)
     except ObjectiveError as error:
         raise SpaceError([document.places.issue("objective", str(error))]) from error
-    if problem := metric_problem(document.objective, document.metric):
+    info = ObjectiveInfo(document.objective)
+    if problem := info.metric_problem(document.metric):
         raise SpaceError([document.places.issue("metric", problem)])
     values = {"seed": document.seed} | document.parameters
-    faults = parameter_problems(document.objective, values)
+    faults = info.parameter_problems(values)
     if document.processes > 1:
         how = document.sharing.get("strategy", "ddp")
-        faults += sharing_problems(document.objective, values, how)
+        faults += info.sharing_problems(values, how)
     for name, value in document.parameters.items():
-        if problem := missing_file(document.objective, name, value):
+        if problem := info.missing_file(name, value):
             faults.append((name, problem))
     if faults:
         raise SpaceError(document.issue(name, message) for name, message in faults)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...objectives.catalog import trainer_config, trainers
+from ...objectives.info import ObjectiveInfo, trainers
 from ...storage import StorageError
 from ...storage.files import CHECKPOINT
 from ..errors import UsageError
@@ -84,9 +84,9 @@ def _of_trial(study: StudyResult, number: int | None) -> Path:
 
 
 def _check(name: str, objective: str | list[str]) -> None:
-    if trainer_config(objective) is None:
-        words = objective if isinstance(objective, str) else " ".join(objective)
+    info = ObjectiveInfo(objective)
+    if info.trainer is None:
+        ours = ", ".join(each.name for each in trainers())
         raise UsageError(
-            f"{name}: trained by {words}; "
-            f"only models of hpsearch's trainer ({', '.join(trainers())}) generate text"
+            f"{name}: trained by {info.name}; only models of hpsearch's trainer ({ours}) generate text"
         )

@@ -23,8 +23,9 @@ from typing import Any
 import filelock
 
 from ...objectives.base import ObjectiveError, TrialStopped
-from ...objectives.catalog import export, identifying, training_config
+from ...objectives.catalog import export
 from ...objectives.guides import EndedRun, RunEnd, advice
+from ...objectives.info import ObjectiveInfo
 from ...objectives.resolve import describe, reports_again, resolve
 from ...objectives.user.command import flat
 from ...objectives.user.config_file import copies
@@ -108,7 +109,7 @@ def train(
     `SearchError` where the objective fails or diverges, and lets `KeyboardInterrupt` pass.
     """
     check(document)
-    if merge and training_config(document.objective) is None:
+    if merge and ObjectiveInfo(document.objective).training is None:
         raise UsageError("only the objectives lora and hf_lora leave adapters to merge", code="not-mergeable")
     where = Path(folder) if folder is not None else default_folder(document)
     with _threads(document.provenance.get("threads")), _room(), _held(where):
@@ -289,7 +290,7 @@ def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> N
 
 def _identity(document: Document) -> tuple[object, ...]:
     """What distinguishes this run from others."""
-    parameters = identifying(document.objective, document.parameters)
+    parameters = ObjectiveInfo(document.objective).identifying(document.parameters)
     return document.objective, document.metric, parameters, document.seed
 
 

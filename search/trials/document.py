@@ -17,14 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...objectives.catalog import (
-    can_share,
-    idle_parameters,
-    is_built_in,
-    known_parameters,
-    training_config,
-)
 from ...objectives.guides import RATE_PARAMETERS, preset_values
+from ...objectives.info import ObjectiveInfo
 from ...spaces import Issue, SpaceError, nested
 from ...spaces.document import Places, read, text_of
 from ...spaces.errors import hint
@@ -55,7 +49,7 @@ class Document:
     @property
     def unit(self) -> str:
         """The unit of a step, by the same rule as in a space."""
-        return unit_of(self.parameters, None, built_in=is_built_in(self.objective))
+        return unit_of(self.parameters, None, built_in=ObjectiveInfo(self.objective).is_built_in)
 
     @property
     def length(self) -> int | None:
@@ -153,10 +147,11 @@ def load_document(path: str | Path) -> Document:
     given, issues = from_preset({**data, "objective": objective}, places, preset_values)
     if issues:
         raise SpaceError(issues)
+    words = objective if isinstance(objective, str) else objective["command"]
     return Document(
         file=str(path),
-        objective=objective if isinstance(objective, str) else objective["command"],
-        metric=data.get("metric", "value" if training_config(objective) is None else "val_loss"),
+        objective=words,
+        metric=data.get("metric", "val_loss" if ObjectiveInfo(words).training else "value"),
         parameters=nested(copy.deepcopy(data["parameters"] | given)),
         seed=data.get("seed", 0),
         provenance=data.get("provenance") or {},
@@ -218,9 +213,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
 
 def idle_changes(document: Document) -> dict[str, str]:
     """The parameters of the command line that have no effect beside the others, and what each needs."""
-    if not isinstance(document.objective, str):
-        return {}
-    idle = idle_parameters(document.objective, document.parameters)
+    idle = ObjectiveInfo(document.objective).idle_parameters(document.parameters)
     return {name: need for name, (need, _) in idle.items() if name in document.overridden}
 
 
@@ -231,9 +224,9 @@ def override(document: Document, values: Mapping[str, Any]) -> Document:
     that a user's function or command has no parameter of; it would be ignored silently.
     """
     changed = replace(document, parameters=copy.deepcopy(document.parameters))
-    known = known_parameters(document.objective)
+    info = ObjectiveInfo(document.objective)
     other = {"max_steps", "num_train_epochs"} & changed.parameters.keys()
-    if training_config(document.objective) and "max_samples" in values and other:
+    if info.training and "max_samples" in values and other:
         for name in {*other, "eval_every"} - values.keys():  # `eval_every` counts in the same unit
             changed.parameters.pop(name, None)
     issues = []
@@ -244,7 +237,7 @@ def override(document: Document, values: Mapping[str, Any]) -> Document:
             changed = replace(changed, seed=value)
             continue
         inside, last = _place_of(changed.parameters, name)
-        if known is None and last not in inside:
+        if not info.is_built_in and last not in inside:
             message = f"the file has no such parameter, {hint(name, document.parameters)}"
             issues.append(Issue(document.file, 0, 0, f"--set {name}", message))
         inside[last] = value
@@ -299,7 +292,7 @@ def in_processes(document: Document, processes: int) -> Document:
     """
     if processes == document.processes:
         return document
-    if processes > 1 and not can_share(document.objective):
+    if processes > 1 and not ObjectiveInfo(document.objective).can_share:
         message = f'the objective "{document.objective}" trains in one process'
         raise UsageError(message, code="one-process")
     kept = {name: each for name, each in document.provenance.items() if name != "value"}

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from hpsearch.objectives.base import TrialStopped
-from hpsearch.objectives.catalog import export, known_parameters
+from hpsearch.objectives.catalog import export
 from hpsearch.objectives.gpt import lora, pretrain
+from hpsearch.objectives.info import ObjectiveInfo
 from hpsearch.search.preflight.checks import check_objective, warnings
 from hpsearch.search.scheduling.rungs import plan_of
 from hpsearch.spaces import load
@@ -107,11 +108,11 @@ def test_an_unknown_parameter_fails_before_training(
 
 
 def test_the_parameters_are_known_without_torch(kind: str) -> None:
-    known = known_parameters(kind)
+    known = ObjectiveInfo(kind).known_parameters
     assert known is not None and {"learning_rate", "batch_size", "max_samples", "seed"} <= known
     check = (
-        "import sys; from hpsearch.objectives.catalog import known_parameters; "
-        f"known_parameters({kind!r}); sys.exit('torch' in sys.modules)"
+        "import sys; from hpsearch.objectives.info import ObjectiveInfo; "
+        f"ObjectiveInfo({kind!r}).known_parameters; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0
 

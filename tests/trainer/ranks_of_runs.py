@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hpsearch.objectives.catalog import training_config
+from hpsearch.objectives.info import ObjectiveInfo
 from hpsearch.objectives.processes import rendezvous
 from hpsearch.trainer.config.training import TrainingConfig
 from hpsearch.trainer.ranks import ALONE, ProcessGroup, Ranks, join_ranks
@@ -95,7 +95,7 @@ def trained(asked: dict[str, Any]) -> list[list[float]]:
         if report.step == asked.get("stop"):
             raise Stopped
 
-    kind: Any = training_config(asked["objective"])
+    kind: Any = ObjectiveInfo(asked["objective"]).training
     group = ProcessGroup(
         dist.get_rank(), dist.get_world_size(), asked["strategy"], asked.get("zero_stage", 0)
     )

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ....objectives.base import Objective, Trial, TrialStopped
-from ....objectives.catalog import is_built_in
+from ....objectives.info import ObjectiveInfo
 from ....objectives.processes import rendezvous, strategy_variables
 from ...trials.failures import failure_of
 from .channel import Channel, Message
@@ -142,7 +142,7 @@ class RankGroup:
     def __init__(self, channel: Channel, setup: Message) -> None:
         self._driver = channel
         self._count: int = setup["processes"]
-        built_in = is_built_in(setup["objective"].get("name", []))
+        built_in = ObjectiveInfo(setup["objective"].get("name", [])).is_built_in
         self._sharing = strategy_variables(**setup["sharing"]) if built_in else {}
         self._attempt = 0
         self._trial: WorkerTrial | None = None

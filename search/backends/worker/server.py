@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from ....objectives.base import Objective, TrialStopped
-from ....objectives.catalog import is_built_in, packed
+from ....objectives.info import ObjectiveInfo
 from ....objectives.resolve import reports_again, resolve
 from ....objectives.user.output import POLL_SECONDS
 from ....storage.files import OUTPUT, make_folder, opened
@@ -225,7 +225,7 @@ class Server:
 
     def _load_early(self) -> None:
         """Load a built-in objective before the first trial arrives: importing torch takes seconds."""
-        if is_built_in(self._setup["objective"].get("name", [])):
+        if ObjectiveInfo(self._setup["objective"].get("name", [])).is_built_in:
             with suppress(Exception):  # it fails again in the first trial, and counts as its failure
                 self._load()
 
@@ -257,7 +257,11 @@ class PackServer(Server):
 
     def serve(self) -> None:
         self._load_early()
-        pack = packed(self._setup["objective"]["name"], lambda trial: printing_to(trial.checkpoint.parent))
+        from ....objectives.runs import PackedTrials
+
+        config = ObjectiveInfo(self._setup["objective"]["name"]).trainer
+        assert config is not None
+        pack = PackedTrials(config, lambda trial: printing_to(trial.checkpoint.parent))
         while True:
             while not self._incoming.empty() or not pack.busy:
                 message = self._incoming.get()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from ....objectives.catalog import idle_parameters, is_bundled, known_parameters, with_defaults
+from ....objectives.info import ObjectiveInfo
 from ....objectives.user.script_settings import ScriptSettings
 from ....spaces import nested
 from ....spaces.document import written
@@ -82,16 +82,17 @@ def recipe_of(
     """
     own = _flat(nested(parameters))
     given = _merged(own, *map(_flat, reversed(beside.layers)))
-    known = known_parameters(objective)
+    info = ObjectiveInfo(objective)
+    known = info.known_parameters
     if known is not None and "lora_r" not in known:
         raise UsageError(f"{objective} does not fine-tune a language model: no framework has a file for it")
-    idle = idle_parameters(objective, given) if isinstance(objective, str) else {}
+    idle = info.idle_parameters(given)
     recipe = Recipe(ours=known is not None)
     paths: dict[str, str] = {}  # the trial's own names, by those of the recipe
-    everything = with_defaults(objective, given)
+    everything = info.with_defaults(given)
     if not any(_name(path) == "seed" for path in given):
         everything["seed"] = seed
-        if not isinstance(objective, str):
+        if info.command:
             recipe.remarks["seed"] = "HPSEARCH_SEED of the trial, if its script asked for it"
     for what, why in beside.unread.items():
         recipe.lost[one_line(what)] = why
@@ -102,7 +103,7 @@ def recipe_of(
         value, name = everything[path], _name(path)
         if path in idle:
             continue
-        if is_bundled(objective, path, value):
+        if info.is_bundled(path, value):
             if path in given:
                 recipe.lose(path, value, "a text that ships with hpsearch, not a file of yours")
             continue

@@ -18,6 +18,7 @@ import torch
 
 from hpsearch.objectives import catalog
 from hpsearch.objectives.base import ObjectiveError, TrialStopped
+from hpsearch.objectives.info import ObjectiveInfo
 from hpsearch.trainer.errors import ConfigError, DataError
 
 from ...trainer.ranks_of_runs import in_one, in_processes, same
@@ -362,15 +363,15 @@ def test_an_incomplete_model_in_the_cache_is_refused(
     (snapshot / "model.safetensors").rename(snapshot / "model-00001-of-00002.safetensors")
     shards = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
     (snapshot / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
-    [(name, told)] = catalog.parameter_problems("hf_lora", given)
+    [(name, told)] = ObjectiveInfo("hf_lora").parameter_problems(given)
     assert (
         name == "model"
         and "has no model-00002-of-00002.safetensors; download it again (hf download me/cut)" in told
     )
-    assert list(catalog.parameter_problems("hf_lora", given | {"local_files_only": False})) == [], (
+    assert list(ObjectiveInfo("hf_lora").parameter_problems(given | {"local_files_only": False})) == [], (
         "it is fetched"
     )
-    [(_, told)] = catalog.parameter_problems("hf_lora", given | {"model": str(snapshot)})
+    [(_, told)] = ObjectiveInfo("hf_lora").parameter_problems(given | {"model": str(snapshot)})
     assert told.endswith("has no model-00002-of-00002.safetensors: model.safetensors.index.json names it")
 
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpsearch.objectives.catalog import idle_parameters, parameter_problems
 from hpsearch.objectives.hf_lora import rows as hf_rows
 from hpsearch.objectives.hf_lora.config import Config
 from hpsearch.objectives.hf_lora.files import fingerprint, longest_row
 from hpsearch.objectives.hf_lora.rows import Row, ordered_classes, split_rows
+from hpsearch.objectives.info import ObjectiveInfo
 from hpsearch.trainer.errors import ConfigError, DataError
 
 LABELLED = {"task": "sequence_classification", "model": "any"}
@@ -193,7 +193,7 @@ def test_contradictions_are_refused(params: dict[str, Any], message: str) -> Non
 
 def test_parameters_that_a_task_does_not_use_are_idle() -> None:
     params = {"label_field": "kind", "split_seed": 1, "validation_file": "b.jsonl", "momentum": 0.5}
-    assert set(idle_parameters("hf_lora", params)) == {"label_field", "split_seed", "momentum"}
+    assert set(ObjectiveInfo("hf_lora").idle_parameters(params)) == {"label_field", "split_seed", "momentum"}
 
 
 def test_a_models_files_are_looked_at_before_anything_begins(tmp_path: Path) -> None:
@@ -201,7 +201,9 @@ def test_a_models_files_are_looked_at_before_anything_begins(tmp_path: Path) -> 
     params = {"max_steps": 1, "model": str(tmp_path)}
 
     def problems(**more: Any) -> list[str]:
-        return [f"{name}: {told}" for name, told in parameter_problems("hf_lora", params | more)]
+        return [
+            f"{name}: {told}" for name, told in ObjectiveInfo("hf_lora").parameter_problems(params | more)
+        ]
 
     assert problems() == [
         f"model: {tmp_path} has no config.json: it is not the folder of a transformers model"

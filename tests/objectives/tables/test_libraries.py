@@ -15,6 +15,7 @@ from sklearn.metrics import accuracy_score, log_loss, r2_score
 
 from hpsearch.objectives import catalog
 from hpsearch.objectives.base import ObjectiveError, TrialStopped
+from hpsearch.objectives.info import ObjectiveInfo
 from hpsearch.objectives.tables.table import Table
 
 from ..hand_trial import HandTrial
@@ -179,7 +180,7 @@ def test_it_reports_ten_times_and_the_exported_model_has_the_reported_value(
         assert value == trial.reports[-1][1] and type(value) is float
         assert len({value for _, value in trial.reports}) > 1  # it learns
     file, *_ = catalog.export(name, tmp_path / "run", tmp_path, merge=False)
-    config: Any = catalog.config_class(name)
+    config: Any = ObjectiveInfo(name).parameters
     table: Table = config.from_params({"data": data}).table()
     found, y = predicted(name, file, table), table.validation_y
     if name == "sklearn":
@@ -225,7 +226,7 @@ def test_a_target_of_any_unit_is_learned_and_predicted(estimator: str, tmp_path:
     )
     assert objective(HandTrial(params, tmp_path / "run")) == value > 0.9
     file, *_ = catalog.export("sklearn", tmp_path / "run", tmp_path, merge=False)
-    config: Any = catalog.config_class("sklearn")
+    config: Any = ObjectiveInfo("sklearn").parameters
     table: Table = config.from_params({"data": str(path)}).table()
     assert r2_score(table.validation_y, predicted("sklearn", file, table)) > 0.9
 
@@ -305,7 +306,7 @@ def test_a_model_of_foreign_types_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "theirs"), [("xgboost", "XGBClassifier"), ("lightgbm", "LGBMClassifier")])
 def test_defaults_are_those_of_the_library(name: str, theirs: str, tmp_path: Path) -> None:
     """A space trains what the library itself would: with and without our defaults it is the same."""
-    config: Any = catalog.config_class(name)
+    config: Any = ObjectiveInfo(name).parameters
     defaults = getattr(import_module(name), theirs)().get_params()
     told = {
         parameter: value

@@ -13,6 +13,7 @@ import pytest
 from hpsearch.objectives import catalog
 from hpsearch.objectives.base import ObjectiveError
 from hpsearch.objectives.catalog import BUILT_IN, Requirements, describe_objective
+from hpsearch.objectives.info import ObjectiveInfo
 from hpsearch.search.cli.app import app, exit_code
 from hpsearch.search.preflight import requirements
 from hpsearch.search.preflight.checks import check_objective
@@ -51,7 +52,7 @@ def test_all_are_listed_with_a_sentence(cli: Cli) -> None:
 def test_each_parameter_is_told_with_its_default(cli: Cli, name: str) -> None:
     code, shown, _ = cli("objectives", name, "--json")
     [found] = json.loads(shown)
-    config = catalog.config_class(name)
+    config = ObjectiveInfo(name).parameters
     assert code == 0 and config is not None
     assert [each["name"] for each in found["parameters"]] == list(rules(config))
     for each in found["parameters"]:

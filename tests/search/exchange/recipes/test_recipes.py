@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpsearch.objectives.catalog import config_class, idle_parameters, known_parameters
+from hpsearch.objectives.info import ObjectiveInfo
 from hpsearch.search import run
 from hpsearch.search.cli import main
 from hpsearch.search.errors import UsageError
@@ -25,7 +25,7 @@ from hpsearch.search.trials.yaml_text import text_of
 from hpsearch.trainer.config.rules import defaults_of, rules
 from hpsearch.trainer.optim.schedule import lr_factor
 
-LORA: Any = config_class("lora")
+LORA: Any = ObjectiveInfo("lora").parameters
 SCHEDULERS, OPTIMIZERS = (rules(LORA)[name].choices for name in ("lr_scheduler", "optimizer"))
 PUBLISHED = {
     name: json.loads((Path(__file__).parent / "published" / f"{name}.json").read_text())
@@ -129,13 +129,13 @@ def test_any_trial_has_keys_that_are_published(
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_no_parameter_goes_unsaid(subtests: pytest.Subtests, name: str) -> None:
-    for parameter in sorted(known_parameters("lora") or ()):
+    for parameter in sorted(ObjectiveInfo("lora").known_parameters or ()):
         with subtests.test(parameter):
             base = {"learning_rate": 1e-3} | BESIDE.get(parameter, {})
             more = {parameter: OTHER[parameter]}
             if parameter not in ("max_steps", "num_train_epochs") and "num_train_epochs" not in base:
                 base["max_samples"] = 1600
-            assert idle_parameters("lora", base | more) == {}
+            assert ObjectiveInfo("lora").idle_parameters(base | more) == {}
             assert OTHER[parameter] != defaults_of(LORA)[parameter]
             without, found = written(name, base), written(name, base | more)
             assert (found.text, found.lost) != (without.text, without.lost)
