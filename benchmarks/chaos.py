@@ -246,21 +246,21 @@ def integrity(found: Evidence) -> list[str]:
 
 
 CHECKS: dict[str, Check] = {
-    "exact budget": exact_budget,
-    "no lost report": no_lost_report,
-    "none invented": none_invented,
+    "exactly the budget's trials": exact_budget,
+    "no report lost": no_lost_report,
+    "no report invented": none_invented,
     "no duplicate trial": no_duplicate,
-    "one process each": one_process_each,
-    "integrity_check": integrity,
+    "no trial in two processes at once": one_process_each,
+    "database intact (integrity_check)": integrity,
 }
 # Checks while the search runs, and of its processes.
 OTHERS = (
-    "nothing left by kills",
+    "nothing still running after a kill",
     "winner confirmed",
-    "locks free",
-    "dashboard answers",
+    "nothing left locked",
+    "dashboard always answers",
     "search never fails",
-    "as undisturbed",
+    "equals an undisturbed search",
 )
 
 
@@ -296,7 +296,7 @@ class Dashboard:
                 open_ = [n for n, state in enumerate(states) if state in ("Running", "Waiting")]
                 known += open_[0] if open_ else len(states)
             except Exception as error:  # a user would see any error
-                self._tally.fault("dashboard answers", f"{type(error).__name__}: {error}")
+                self._tally.fault("dashboard always answers", f"{type(error).__name__}: {error}")
 
     def _get(self, path: str) -> Any:
         began = time.monotonic()
@@ -310,7 +310,7 @@ class Dashboard:
         self._done.set()
         self._thread.join()
         if self._process.poll() is not None:
-            self._tally.fault("dashboard answers", f"it ended with {self._process.returncode}")
+            self._tally.fault("dashboard always answers", f"it ended with {self._process.returncode}")
         self._process.terminate()
         self._process.communicate()
 
@@ -429,7 +429,9 @@ class Monkey:
     def _check_left(self) -> None:
         self._unlock()  # trials cannot be requeued while the database is locked
         for each in self._search.remaining(CLEANUP_SECONDS):
-            self._tally.fault("nothing left by kills", f"{CLEANUP_SECONDS:g} s after a kill: {each}")
+            self._tally.fault(
+                "nothing still running after a kill", f"{CLEANUP_SECONDS:g} s after a kill: {each}"
+            )
 
     def _wait_for_a_report(self) -> None:
         """Wait until the search trains: most of a short run is its start."""
@@ -478,7 +480,7 @@ def run_part(folder: Path, backend: str, workers: int, kind: str, seconds: float
         monkey.play(seconds * (1 - CALM_SHARE) if calm else seconds)
         monkey.finish()
         for each in search.remaining(CLEANUP_SECONDS):
-            tally.fault("nothing left by kills", f"at the end: {each}")
+            tally.fault("nothing still running after a kill", f"at the end: {each}")
         _check(search, monkey.budgets[-1], tally)
         if calm is not None:
             for budget in monkey.budgets:
@@ -516,7 +518,7 @@ def _check(search: SearchProcess, budget: int, tally: Tally) -> None:
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute("ROLLBACK")
     except Exception as error:
-        tally.fault("locks free", f"{type(error).__name__}: {error}")
+        tally.fault("nothing left locked", f"{type(error).__name__}: {error}")
 
 
 def _compare(calm: SearchProcess, killed: SearchProcess, tally: Tally) -> None:
@@ -529,21 +531,21 @@ def _compare(calm: SearchProcess, killed: SearchProcess, tally: Tally) -> None:
     if difference is None and winner(calm.result()) != winner(killed.result()):
         difference = f"winner: undisturbed {winner(calm.result())}, killed {winner(killed.result())}"
     if difference is not None:
-        tally.fault("as undisturbed", difference)
+        tally.fault("equals an undisturbed search", difference)
 
 
 def show(tallies: list[Tally]) -> None:
     def row(name: str, cell: Callable[[Tally], str]) -> None:
-        print(f"{name:24}" + "".join(f"{cell(tally):>12}" for tally in tallies))
+        print(f"{name:36}" + "".join(f"{cell(tally):>12}" for tally in tallies))
 
     row("", lambda t: t.backend)
     row("workers", lambda t: str(t.workers))
     row("seconds of chaos", lambda t: f"{t.seconds:.0f}")
     row("drivers killed", lambda t: str(t.drivers))
     row("workers killed", lambda t: str(t.killed))
-    row("processes stopped", lambda t: str(t.stopped))
+    row("processes suspended", lambda t: str(t.stopped))
     row("database locked, s", lambda t: f"{t.locked:.0f}")
-    row("dashboard answers", lambda t: str(t.polls))
+    row("dashboard requests answered", lambda t: str(t.polls))
     row("slowest answer, s", lambda t: f"{t.slowest:.2f}")
     row("trials", lambda t: str(t.trials))
     row("of these audited", lambda t: str(t.audited))
@@ -560,7 +562,7 @@ def show(tallies: list[Tally]) -> None:
 
 
 def _verdict(tally: Tally, name: str) -> str:
-    if name == "as undisturbed" and tally.workers > 1:
+    if name == "equals an undisturbed search" and tally.workers > 1:
         return "-"
     return f"{len(tally.faults[name])} faults" if tally.faults.get(name) else "ok"
 
