@@ -216,7 +216,7 @@ def test_truncated_rows_are_counted(
     trained(params("llama", train_file=write_rows(tmp_path / "rows.jsonl", rows)), tmp_path / "run")
     said = capsys.readouterr().err
     assert "cut the beginning of the prompt of 7 of 30 rows, to max_length 48" in said
-    assert "the end of the completion of 2 of 30 rows cut" in said
+    assert "cut the end of the completion of 2 of 30 rows, to max_length 48" in said
 
 
 def test_messages_are_written_as_the_tokenizer_has_them(
@@ -292,7 +292,7 @@ def test_the_shipped_model_is_complete_or_an_error(tmp_path: Path, monkeypatch: 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
     try:
-        with pytest.raises(ConfigError, match=r"the one that ships cannot be written \(HPSEARCH_CACHE\)"):
+        with pytest.raises(ConfigError, match=r"the default model cannot be written to the cache \(HPSEARCH_CACHE\)"):
             shipped_model()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -308,10 +308,10 @@ def test_the_shipped_model_is_complete_or_an_error(tmp_path: Path, monkeypatch: 
     [
         ("llama", {"max_length": PLACES + 1}, f"max_length: found {PLACES + 1}, but the model was made for {PLACES}"),
         ("llama", {"model": "no-such/model"}, r"no folder 'no-such/model' .*hf download no-such/model.* local_files_only: false"),
-        ("llama", {"model": "./no such"}, "no id of the hub is written so"),
+        ("llama", {"model": "./no such"}, "not a valid id of the hub"),
         ("llama", {"target_modules": ["q_prj"]}, 'the model has no layer \'q_prj\', did you mean "q_proj"'),
-        ("llama", {"task": "seq2seq_lm"}, "the model is a llama: it is one for causal_lm and sequence_classification"),
-        ("bert", {"task": "causal_lm"}, "the model is a bert: it is one for sequence_classification"),
+        ("llama", {"task": "seq2seq_lm"}, "the model is a llama, which is for causal_lm and sequence_classification"),
+        ("bert", {"task": "causal_lm"}, "the model is a bert, which is for sequence_classification"),
         ("t5", {"task": "causal_lm"}, "task: found causal_lm, but the model is a t5"),
         ("llama", {"load_in_4bit": True}, "load_in_4bit: needs (bitsandbytes|a CUDA device)"),
         ("llama", {"precision": "tf32"}, "tf32 is for CUDA"),
@@ -424,7 +424,7 @@ def test_a_head_for_other_classes_is_made_anew(
     (tmp_path / "model/config.json").write_text(
         (tmp_path / "model/config.json").read_text().replace('"hidden_size": 32', '"hidden_size": 16')
     )
-    with pytest.raises(ObjectiveError, match=r"another shape than .*config says"):
+    with pytest.raises(ObjectiveError, match=r"the shape of the weights .* does not fit the config"):
         trained(given, tmp_path / "other")
 
 
