@@ -453,7 +453,7 @@ class Monkey:
         for process in children:
             with suppress(psutil.Error):  # it has just ended
                 words = " ".join(process.cmdline())
-                if "hpsearch.search.backends.worker" in words or words.startswith("ray::TrialActor"):
+                if "hpsearch.search.backends.worker" in words or words.startswith("ray::WorkerActor"):
                     found.append(process)
         return [self._rng.choice(found)] if found else []
 

@@ -58,9 +58,8 @@ def run(
     if objective is None:
         checks.check_objective(spec)
     check_extras(spec)
-    options = {"address": ray_address} if ray_address is not None else {}
     described = describe(spec.objective_words, objective, spec.passed)
-    worker_backend = make_backend(backend, spec, described, **options)
+    worker_backend = make_backend(backend, spec, described, ray_address)
     studies.quiet_optuna()
     opened = patiently(
         lambda: database.open_storage(workspace.url, create=True, wait=WRITE_WAIT_SECONDS), watcher.say

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import selectors
 
 from ...objectives.base import TrialStopped
 from ...objectives.resolve import describe
 from ...spaces.settings import Execution
 from ..backends.resources import this_machine, threads_on
-from ..backends.worker.process import TICK_SECONDS, TrialLimits, Worker, environment
+from ..backends.worker.process import TrialLimits, Worker, environment
 from ..trials.document import Document
 from ..trials.reports import Report
 from ..trials.trial import LocalTrial
@@ -49,20 +48,16 @@ def value_of_ranks(document: Document, trial: LocalTrial) -> float:
         }
     )
     try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(worker, selectors.EVENT_READ)
-            while worker.numbers:
-                heard = worker.receive() if selector.select(TICK_SECONDS) else worker.check()
-                for message in heard:
-                    if message["kind"] == "done":
-                        return float(message["value"])
-                    if message["kind"] != "report":
-                        raise RanksFailedError({"traceback": "", **message["failure"]})
-                    ends = trial.deliver(Report(message["step"], message["value"], message["metrics"]))
-                    if ends:
-                        worker.stop(message)
-                    else:
-                        worker.let_continue(message)
+        while worker.numbers:
+            for message in worker.news():
+                if message["kind"] == "done":
+                    return float(message["value"])
+                if message["kind"] != "report":
+                    raise RanksFailedError({"traceback": "", **message["failure"]})
+                if trial.deliver(Report(message["step"], message["value"], message["metrics"])):
+                    worker.stop(message)
+                else:
+                    worker.let_continue(message)
     finally:
         worker.end()
     raise TrialStopped

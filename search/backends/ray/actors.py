@@ -25,9 +25,9 @@ class PlaceholderTrainable(tune.Trainable):
 
 
 @contextmanager
-def actors_of(kind: type[WorkerActor], settings: ActorSettings) -> Iterator[None]:
-    """Let Tune start actors of this class, and let the loss of an actor end its own trial only."""
-    remote = ray.remote(kind)
+def actors_with(settings: ActorSettings) -> Iterator[None]:
+    """Let Tune start our actors, and let the loss of an actor end its own trials only."""
+    remote = ray.remote(WorkerActor)
     common = ray.put(settings)  # once: a notebook's function in it may be large
 
     class Manager(RayActorManager):

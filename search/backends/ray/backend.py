@@ -1,8 +1,9 @@
 """The Ray backend: Ray Tune starts, places and stops trials; the driver and its study decide which.
 
-Three hooks connect the two. Tune's searcher asks the driver for a trial. Its scheduler is the first to get a
-report, passes it to the driver and obeys the answer, in which Tune's own ASHA may take part (`stopping`): a
-callback would get the report too late to stop there. A callback handles trials that end without a message.
+Three hooks connect the two. Tune's searcher asks the driver for a slot's first trial. Its scheduler is the
+first to get a report, passes it to the driver and obeys the answer, in which Tune's own ASHA may take part
+(`stopping`): a callback would get the report too late to stop there. A callback handles trials that end
+without a message.
 """
 
 from __future__ import annotations
@@ -18,26 +19,24 @@ import ray
 from ray import tune
 from ray.air._internal import usage
 from ray.tune.experiment import Trial
-from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from ....spaces import Spec
 from ...engine.driver import Driver
 from ...errors import SearchError
-from ..base import as_message, deliver, setup_of
+from ..base import as_message, setup_of
 from ..packing import check_pack, pack_size
 from ..resources import WorkerShare, memory_for, room_for, share, this_machine, threads_on
 from ..worker.channel import Message
 from ..worker.process import TICK_SECONDS, TrialLimits
-from .actor import ASSIGNMENT_KEY, MESSAGES_KEY, ActorSettings, PackActor, TrialActor
-from .actors import PlaceholderTrainable, actors_of
+from .actor import ASSIGNMENT_KEY, ActorSettings
+from .actors import PlaceholderTrainable, actors_with
 from .cluster import answering_address, check_importable, connected, dead_processes, nodes, replaced, scratch
 from .failures import failure_of
 from .files import DriverNode
 from .hooks import Hooks, NothingToWaitFor, RayDied
-from .pack_scheduler import PackScheduler
 from .placement import pending_places_kept
-from .schedulers import KeepingScheduler
+from .scheduler import StudyScheduler
 from .stopping import tune_pruner
 
 PLACE_WAIT_SECONDS = 30.0  # for a trial to find its place, before the user is told that it waits
@@ -48,7 +47,7 @@ class RayBackend:
 
     leaving = 2.5  # Ray has to shut down too, and reports arrive later
 
-    def __init__(self, spec: Spec, objective: Message, address: str | None = None) -> None:
+    def __init__(self, spec: Spec, objective: Message, address: str | None) -> None:
         self.pruner = tune_pruner(spec)
         execution = spec.execution
         self._address = None if address is None else answering_address(address)
@@ -84,10 +83,11 @@ class RayBackend:
             pack = self._pack(driver, mine)
             mine = replace(mine, memory=memory_for(self._execution, pack))  # `auto` is a number by now
             setup = {**self._setup, "pack": pack}
-            settings = ActorSettings(setup, self._limits, self.threads, mine.gpus, _driver_node())
+            here = DriverNode(ray.get_runtime_context().get_node_id(), os.getpid(), os.getcwd())
+            settings = ActorSettings(setup, self._limits, self.threads, mine.gpus, here)
             hooks = Hooks(driver, mine.workers, pack, alone=own)
             try:
-                with actors_of(PackActor if hooks.packed else TrialActor, settings):
+                with actors_with(settings):
                     _tuner(mine, hooks, folder).fit()
             except NothingToWaitFor:
                 pass  # running trials are requeued without another report
@@ -112,16 +112,16 @@ class RayBackend:
 
 
 class StudySearcher(Searcher):
-    """Tune's searcher: asks the driver for trials."""
+    """Tune's searcher: asks the driver for the first trial of each slot."""
 
     def __init__(self, hooks: Hooks) -> None:
         super().__init__()
         self._hooks = hooks
 
     def suggest(self, trial_id: str) -> Any:
-        """A trial for Tune, as its config; None while there is none, FINISHED when there will be none."""
+        """A slot's first trial, as a config; None while there is none, FINISHED if there will be none."""
         hooks = self._hooks
-        if not hooks.has_room or (hooks.packed and len(hooks.numbers) == hooks.workers):
+        if not hooks.has_room or len(hooks.numbers) == hooks.workers:
             return None
         with hooks.errors_kept():
             if hooks.driver.paused:  # without trials Tune does nothing but ask for one, every second
@@ -142,21 +142,6 @@ class StudySearcher(Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         raise NotImplementedError("a search resumes from its study")
-
-
-class StudyScheduler(KeepingScheduler):
-    """Tune's scheduler: passes every report to the driver, and obeys."""
-
-    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        if not self._hooks.numbers[trial.trial_id]:
-            return TrialScheduler.STOP
-        stop = False
-        with self._hooks.errors_kept():
-            for message in result[MESSAGES_KEY]:
-                stop = deliver(self._hooks.driver, message) is not None or message["kind"] != "report"
-                if stop:
-                    break
-        return TrialScheduler.STOP if stop else TrialScheduler.CONTINUE
 
 
 class StudyCallback(tune.Callback):
@@ -193,8 +178,8 @@ class StudyCallback(tune.Callback):
         self._hooks.driver.set_busy_slots(len(self._hooks.actors) * self._hooks.pack)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        actor: Any = trial.temporary_state.ray_actor
-        actor.release.remote(pause=self._hooks.driver.paused)
+        if self._hooks.driver.paused:
+            self._hooks.actors[trial.trial_id].stop.remote()
         with self._hooks.errors_kept():
             self._over(trial)
 
@@ -209,8 +194,8 @@ class StudyCallback(tune.Callback):
         for trial_id, numbers in hooks.numbers.items():
             here = numbers & dropped
             numbers -= here
-            if hooks.packed and here and (actor := hooks.actors.get(trial_id)) is not None:
-                actor.order.remote([{"kind": "drop", "number": number} for number in here])
+            if here and (actor := hooks.actors.get(trial_id)) is not None:
+                actor.end.remote(here)
 
     def _over(self, trial: Trial) -> None:
         """End a trial of Tune's. A trial of the study that still runs in it has lost its worker."""
@@ -249,7 +234,7 @@ def _tuner(mine: WorkerShare, hooks: Hooks, folder: Path) -> tune.Tuner:
         tune.with_resources(PlaceholderTrainable, tune.PlacementGroupFactory([resources])),
         tune_config=tune.TuneConfig(
             search_alg=StudySearcher(hooks),
-            scheduler=PackScheduler(hooks) if hooks.packed else StudyScheduler(hooks),
+            scheduler=StudyScheduler(hooks),
             num_samples=-1,  # the driver decides when there are enough
             reuse_actors=True,
             trial_dirname_creator=lambda trial: trial.trial_id,
@@ -262,7 +247,3 @@ def _tuner(mine: WorkerShare, hooks: Hooks, folder: Path) -> tune.Tuner:
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),  # trials write their own
         ),
     )
-
-
-def _driver_node() -> DriverNode:
-    return DriverNode(ray.get_runtime_context().get_node_id(), os.getpid(), os.getcwd())

@@ -29,7 +29,6 @@ class Hooks:
         self.driver = driver
         self.alone = alone  # whether only this search uses this Ray
         self.workers = workers
-        self.packed = pack > 1  # whether a trial of Tune's is a slot for several trials of the study
         self.pack = pack  # trials in a slot; it may shrink
         self.numbers: dict[str, set[int]] = {}  # by Tune's trial, the study's; empty where they were dropped
         self.actors: dict[str, Any] = {}  # by Tune's running trial

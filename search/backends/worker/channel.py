@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import threading
@@ -46,13 +47,11 @@ class Channel:
         *lines, self._unread = (self._unread + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
-    def has_news(self) -> bool:
-        """Whether data has arrived that was not received yet."""
-        try:
-            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return False
-        return True
+    def has_news(self, seconds: float = 0.0) -> bool:
+        """Whether there is data, or the end of it, to receive within so many seconds."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(1000 * seconds))
 
     def close(self) -> None:
         self._socket.close()

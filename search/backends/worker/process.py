@@ -73,6 +73,7 @@ class Worker:
             raise SearchError(f"no worker can be started: {why(error)}") from error
         self._limits = limits
         self._heard = 0.0  # when it last gave a sign of life
+        self._checked = 0.0  # when `news` last checked its limits
         self._trials: dict[int, HostedTrial] = {}
         self.capacity: int = setup["pack"]
         self._given = 0  # trials in total
@@ -109,6 +110,18 @@ class Worker:
         if (trial := self._trials.get(report["number"])) is not None:
             trial.stopping, trial.since = True, time.monotonic()
         self._answer(report, stop=True)
+
+    def news(self) -> list[Message]:
+        """Wait for a moment; the messages of `receive`, or now and then of `check`."""
+        if time.monotonic() - self._checked >= TICK_SECONDS:
+            self._checked = time.monotonic()
+            return self.check()
+        return self.receive() if self._channel.has_news(TICK_SECONDS) else []
+
+    def clear(self) -> None:
+        """Receive what an idle worker has sent: it is about an earlier trial, or the worker has ended."""
+        while self.alive and self._channel.has_news():
+            self.receive()
 
     def receive(self) -> list[Message]:
         """Wait for data; the messages in it that concern the search.

@@ -432,13 +432,13 @@ class Ended:
         ),
         (
             "Failure # 1\nThe actor died unexpectedly before finishing this task.\n"
-            "\tclass_name: TrialActor\nWorker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits"
+            "\tclass_name: WorkerActor\nWorker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits"
             " Some common causes include: (1) ...",
             "lost",
             "the trial's Ray actor died: Worker unexpectedly exits",
         ),
         (
-            "Failure # 1\nray::TrialActor.train()\nTraceback (most recent call last):\nOSError: no room",
+            "Failure # 1\nray::WorkerActor.train()\nTraceback (most recent call last):\nOSError: no room",
             "error",
             "OSError: no room",
         ),
