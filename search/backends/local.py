@@ -8,16 +8,81 @@ from __future__ import annotations
 import os
 import selectors
 import time
+from collections.abc import Callable, Iterator
 
 from ...spaces import Spec
 from ..engine.deadline import SHUTDOWN_SECONDS
 from ..engine.driver import Driver
+from ..engine.running import Assignment
 from ..scheduling.pruners import make_pruner
 from .base import as_message, deliver, setup_of
 from .packing import check_pack, pack_after, pack_size
-from .resources import room_for, share, this_machine, visible_gpus
+from .resources import WorkerShare, room_for, share, this_machine, visible_gpus
 from .worker.channel import Message
 from .worker.process import TICK_SECONDS, TrialLimits, Worker, environment
+
+
+class LocalWorkers:
+    """The worker processes of a search, each started when a trial needs it."""
+
+    def __init__(self, spec: Spec, objective: Message, worker_share: WorkerShare, pack: int) -> None:
+        self.pack = pack  # trials in each
+        self._setup = setup_of(spec, objective)
+        self._limits = TrialLimits.of(spec.execution)
+        self._share = worker_share
+        self._by_slot: dict[int, Worker] = {}  # the slot determines a worker's device
+        self._selector = selectors.DefaultSelector()
+        self._checked = 0.0  # when the limits of trials were last checked, by the monotonic clock
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(self._by_slot.values())
+
+    @property
+    def trials(self) -> int:
+        """How many trials they run, including those that are leaving."""
+        return sum(len(worker.numbers) for worker in self)
+
+    def fill(self, ask: Callable[[], Assignment | None]) -> bool:
+        """Give them trials while there is room and `ask` returns one; whether it did."""
+        for slot, worker in list(self._by_slot.items()):
+            if not worker.alive:
+                self._selector.unregister(self._by_slot.pop(slot))
+        filled = False
+        while self.trials < self._share.workers * self.pack and (assignment := ask()) is not None:
+            # One that the trial is leaving writes its checkpoint until it has ended.
+            leaving = (worker for worker in self if assignment.number in worker.numbers)
+            (next(leaving, None) or self._emptiest()).give(as_message(assignment))
+            filled = True
+        return filled
+
+    def news(self, seconds: float = TICK_SECONDS) -> list[tuple[Worker, list[Message]]]:
+        """Wait for messages of workers for at most so many seconds; end trials that take too much."""
+        news = [(key.data, key.data.receive()) for key, _ in self._selector.select(seconds)]
+        if time.monotonic() - self._checked >= TICK_SECONDS:
+            self._checked = time.monotonic()
+            news += [(worker, worker.check()) for worker in self]
+        return news
+
+    def end(self) -> None:
+        for worker in self:
+            if worker.alive:
+                worker.end()
+        self._selector.close()
+
+    def _emptiest(self) -> Worker:
+        """The worker with the fewest trials; a new one rather than a busy one."""
+        emptiest = min(self, key=lambda worker: len(worker.numbers), default=None)
+        if emptiest is None or (emptiest.numbers and len(self._by_slot) < self._share.workers):
+            return self._start()
+        return emptiest
+
+    def _start(self) -> Worker:
+        slot = min(set(range(self._share.workers)) - set(self._by_slot))
+        surroundings = environment(self._share.threads) | devices_of(slot, self._share.gpus, visible_gpus())
+        worker = Worker({**self._setup, "pack": self.pack}, self._limits, surroundings, os.getcwd())
+        self._by_slot[slot] = worker
+        self._selector.register(worker, selectors.EVENT_READ, worker)
+        return worker
 
 
 class LocalBackend:
@@ -29,93 +94,47 @@ class LocalBackend:
         self.pruner = make_pruner(spec)
         check_pack(spec)
         self._spec = spec
-        self._setup = setup_of(spec, objective)
-        self._limits = TrialLimits.of(spec.execution)
+        self._objective = objective
         self._share = share(spec.execution, [this_machine()], "this machine")
         self.threads = self._share.threads
         self.room = room_for(spec.execution, self._share)
         self.slots = self._share.workers * (1 if spec.execution.pack == "auto" else spec.execution.pack)
-        self._pack = 1  # trials in each worker
-        self._workers: dict[int, Worker] = {}  # by slot, which determines a worker's device
-        self._selector = selectors.DefaultSelector()
-        self._ticked = 0.0  # when the driver last ticked, by the monotonic clock
 
     def run(self, driver: Driver) -> None:
-        self._pack, notice = pack_size(self._spec, self._share, this_machine().memory)
+        pack, notice = pack_size(self._spec, self._share, this_machine().memory)
         if notice is not None:
             driver.say(notice)
+        workers = LocalWorkers(self._spec, self._objective, self._share, pack)
+        ticked = 0.0  # when the driver last ticked, by the monotonic clock
         try:
-            while (self._assign(driver) or self._running() or driver.paused) and not driver.grace_is_over:
-                for key, _ in self._selector.select(TICK_SECONDS):
-                    self._handle(driver, key.data, self._workers[key.data].receive())
-                if time.monotonic() - self._ticked >= TICK_SECONDS:
-                    self._ticked = time.monotonic()
-                    for slot, worker in list(self._workers.items()):
-                        self._handle(driver, slot, worker.check())
+            while (workers.fill(driver.ask) or workers.trials or driver.paused) and not driver.grace_is_over:
+                for worker, messages in workers.news():
+                    workers.pack = pack_after(messages, workers.pack, driver)
+                    for message in messages:
+                        _pass_on(driver, worker, message)
+                if time.monotonic() - ticked >= TICK_SECONDS:
+                    ticked = time.monotonic()
                     driver.tick()
-                    self._obey(driver)
+                    _obey(driver, workers)
         finally:
-            for worker in self._workers.values():
-                worker.end()
-            self._selector.close()
+            workers.end()
 
-    def _running(self) -> int:
-        return sum(len(worker.numbers) for worker in self._workers.values())
 
-    def _assign(self, driver: Driver) -> bool:
-        """Assign trials while there is room, starting workers as needed; whether any was assigned."""
-        assigned = False
-        while self._running() < self._share.workers * self._pack:
-            assignment = driver.ask()
-            if assignment is None:
-                break
-            (self._leaving(assignment.number) or self._emptiest()).give(as_message(assignment))
-            assigned = True
-        return assigned
+def _pass_on(driver: Driver, worker: Worker, message: Message) -> None:
+    reason = deliver(driver, message)
+    if message["kind"] == "report":
+        worker.let_continue(message) if reason is None else worker.stop(message)
 
-    def _leaving(self, number: int) -> Worker | None:
-        """The worker that still has the trial, and writes its checkpoint until it has ended."""
-        return next((worker for worker in self._workers.values() if number in worker.numbers), None)
 
-    def _emptiest(self) -> Worker:
-        """The worker with the fewest trials; a new one rather than a busy one."""
-        emptiest = min(self._workers.values(), key=lambda worker: len(worker.numbers), default=None)
-        if emptiest is None or (emptiest.numbers and len(self._workers) < self._share.workers):
-            return self._start()
-        return emptiest
-
-    def _start(self) -> Worker:
-        slot = min(set(range(self._share.workers)) - set(self._workers))
-        surroundings = environment(self.threads) | devices_of(slot, self._share.gpus, visible_gpus())
-        worker = Worker({**self._setup, "pack": self._pack}, self._limits, surroundings, os.getcwd())
-        self._workers[slot] = worker
-        self._selector.register(worker, selectors.EVENT_READ, slot)
-        return worker
-
-    def _obey(self, driver: Driver) -> None:
-        """Drop trials that the driver has ended from their workers, and free the machine during a pause."""
-        dropped = driver.pop_cancelled()
-        for slot, worker in list(self._workers.items()):
-            for number in worker.numbers:
-                if number in dropped:
-                    worker.drop(number)
-            if driver.paused and worker.alive and not worker.numbers:
-                worker.end()
-            self._forget_ended(slot)
-
-    def _forget_ended(self, slot: int) -> None:
-        """Forget the worker in a slot if it has ended."""
-        if not self._workers[slot].alive:
-            self._selector.unregister(self._workers.pop(slot))
-
-    def _handle(self, driver: Driver, slot: int, messages: list[Message]) -> None:
-        worker = self._workers[slot]
-        self._forget_ended(slot)
-        self._pack = pack_after(messages, self._pack, driver)
-        for message in messages:
-            reason = deliver(driver, message)
-            if message["kind"] == "report":
-                worker.let_continue(message) if reason is None else worker.stop(message)
+def _obey(driver: Driver, workers: LocalWorkers) -> None:
+    """Drop trials that the driver has ended from their workers, and free the machine during a pause."""
+    dropped = driver.pop_cancelled()
+    for worker in workers:
+        for number in worker.numbers:
+            if number in dropped:
+                worker.drop(number)
+        if driver.paused and worker.alive and not worker.numbers:
+            worker.end()
 
 
 def devices_of(slot: int, gpus: float, devices: list[str]) -> dict[str, str]:

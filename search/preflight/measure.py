@@ -8,8 +8,6 @@ driver. Nothing of this is kept.
 from __future__ import annotations
 
 import math
-import os
-import selectors
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,12 +20,11 @@ import numpy as np
 from ...spaces import Constant, Spec, nested
 from ...spaces.stopping import LENGTHS, is_length
 from ...storage.files import has_checkpoint, scratch_folder
-from ..backends.base import as_message, setup_of
-from ..backends.local import devices_of
+from ..backends.local import LocalWorkers
 from ..backends.packing import check_pack, pack_size
-from ..backends.resources import WorkerShare, share, this_machine, visible_gpus
+from ..backends.resources import WorkerShare, share, this_machine
 from ..backends.worker.channel import Message
-from ..backends.worker.process import TrialLimits, Worker, environment
+from ..backends.worker.process import Worker
 from ..engine.costs import Attempt, Cost
 from ..engine.running import Assignment
 from ..errors import SearchError
@@ -173,10 +170,12 @@ def measure(
     pack, notice = pack_size(spec, worker_share, this_machine().memory)
     if notice is not None:
         say(notice)
+    slots = worker_share.workers * pack
     with scratch_folder("hpsearch-plan-") as folder:
-        bench = _Bench(spec, objective, worker_share, pack, folder, began + (1 - DRY_RUN_SHARE) * seconds)
+        workers = LocalWorkers(spec, objective, worker_share, pack)
+        bench = _Bench(spec, workers, slots, folder, began + (1 - DRY_RUN_SHARE) * seconds)
         probes = bench.run(on_probe)
-    driver = dry_run(spec, worker_share.workers * pack, DRY_RUN_SHARE * seconds)
+    driver = dry_run(spec, slots, DRY_RUN_SHARE * seconds)
     baseline = probes.pop(0) if spec.baseline is not None and probes else None
     measured = Measured(
         baseline=baseline,
@@ -215,7 +214,7 @@ def _why_unmeasured(spec: Spec, measured: Measured, seconds: float) -> str:
 @dataclass
 class _RunningProbe:
     given: float  # when, by the monotonic clock
-    first: bool  # the first that its worker trains
+    first: bool  # whether its worker starts for it
     attempt: Attempt = field(default_factory=Attempt)
     heard_at: float = 0.0  # its last report, by the monotonic clock
     losses: dict[int, float] = field(default_factory=dict)
@@ -224,13 +223,10 @@ class _RunningProbe:
 class _Bench:
     """The workers, and the configurations that they train briefly."""
 
-    def __init__(
-        self, spec: Spec, objective: Message, worker_share: WorkerShare, pack: int, folder: Path, until: float
-    ) -> None:
+    def __init__(self, spec: Spec, workers: LocalWorkers, slots: int, folder: Path, until: float) -> None:
         self._spec = spec
-        self._setup = setup_of(spec, objective) | {"pack": pack}
-        self._share = worker_share
-        self._pack = pack
+        self._workers = workers
+        self._slots = slots
         self._folder = folder
         self._began = time.monotonic()
         self._until = until
@@ -238,7 +234,6 @@ class _Bench:
         self._configs = _configs(spec)
         self._probes: list[Probe] = []
         self._running: dict[int, _RunningProbe] = {}  # by its index among the probes
-        self._workers: dict[int, Worker] = {}
         self.startups: list[float] = []
         self.leaving = 0.0
         self.memory = 0
@@ -246,49 +241,33 @@ class _Bench:
 
     def run(self, on_probe: Callable[[int], None]) -> list[Probe]:
         """The probes, in the order of the configurations."""
-        with selectors.DefaultSelector() as selector:
-            try:
-                for slot in range(self._share.workers):
-                    self._start(slot, selector)
-                    for _ in range(self._pack):
-                        self._give(slot, first=True)
-                while any(w.numbers for w in self._workers.values()) and time.monotonic() < self._until:
-                    heard = {key.data for key, _ in selector.select(LOOK_SECONDS)}
-                    for slot, worker in list(self._workers.items()):
-                        self.memory = max(self.memory, worker.memory())
-                        for message in [*(worker.receive() if slot in heard else []), *worker.check()]:
-                            self._hear(worker, message)
-                            on_probe(sum(p.cost is not None for p in self._probes))
-                        if not worker.alive:
-                            selector.unregister(worker)
-                            self._start(slot, selector)
-                        while len(self._workers[slot].numbers) < self._pack and self._give(slot):
-                            pass
-            finally:
-                began = time.monotonic()
-                for worker in self._workers.values():
-                    worker.end()
-                self.leaving = time.monotonic() - began
+        workers = self._workers
+        try:
+            while (workers.fill(self._next) or workers.trials) and time.monotonic() < self._until:
+                news = workers.news(LOOK_SECONDS)
+                self.memory = max([self.memory, *(worker.memory() for worker in workers)])
+                for worker, messages in news:
+                    for message in messages:
+                        self._hear(worker, message)
+                        on_probe(sum(p.cost is not None for p in self._probes))
+        finally:
+            began = time.monotonic()
+            workers.end()
+            self.leaving = time.monotonic() - began
         for number, running in self._running.items():  # the time is over
             self._conclude(number, running, silent_seconds=began - running.heard_at)
         return [*self._probes]
 
-    def _start(self, slot: int, selector: selectors.BaseSelector) -> None:
-        surroundings = environment(self._share.threads) | devices_of(slot, self._share.gpus, visible_gpus())
-        worker = Worker(self._setup, TrialLimits.of(self._spec.execution), surroundings, os.getcwd())
-        self._workers[slot] = worker
-        selector.register(worker, selectors.EVENT_READ, slot)
-
-    def _give(self, slot: int, first: bool = False) -> bool:
+    def _next(self) -> Assignment | None:
+        """The next configuration to train, as a trial; None where more would add little."""
         if self._enough() or (config := next(self._configs, None)) is None:
-            return False
+            return None
         number = len(self._probes)
         self._probes.append(Probe(config, None, 0.0, None))
-        self._running[number] = _RunningProbe(time.monotonic(), first)
+        self._running[number] = _RunningProbe(time.monotonic(), first=number < self._slots)
         params, folder = nested(self._spec.space.passed(config)), self._folder / str(number)
         seed = derived_seed(self._spec.search.seed, "plan", number)
-        self._workers[slot].give(as_message(Assignment(number, params, seed, folder, reported=0)))
-        return True
+        return Assignment(number, params, seed, folder, reported=0)
 
     def _enough(self) -> bool:
         """Whether more configurations would add little."""
