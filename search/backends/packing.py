@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import random
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +11,7 @@ from ...spaces import Spec
 from ..errors import SearchError, UsageError
 from ..trials.seeds import derived_seed
 from .resources import WorkerShare, memory_for
+from .tools import answer_of, start_tool
 from .worker.channel import Message
 from .worker.process import environment
 
@@ -84,15 +82,11 @@ def _measured(
     configs: Sequence[Mapping[str, Any]], sizes: Sequence[int], share: WorkerShare
 ) -> dict[str, dict[str, float]]:
     """Run `trainer.tools.measure` and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "hpsearch.trainer.tools.measure"],
-        input=json.dumps({"configs": configs, "sizes": sizes, "gpus": share.gpus}),
-        env=environment(share.threads),
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise SearchError(f"execution.pack: packs cannot be measured: {last}; set a number")
-    found: dict[str, dict[str, float]] = json.loads(done.stdout)
-    return found
+    tool = start_tool("trainer.tools.measure", environment(share.threads))
+    try:
+        measured: dict[str, dict[str, float]] = answer_of(
+            tool, {"configs": configs, "sizes": sizes, "gpus": share.gpus}
+        )
+    except SearchError as error:
+        raise SearchError(f"execution.pack: packs cannot be measured: {error}; set a number") from None
+    return measured

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from subprocess import Popen, TimeoutExpired
 from typing import Any, Literal
 
 import psutil
@@ -24,6 +23,7 @@ from ...spaces.settings import Execution
 from ...storage import checks
 from ...storage.workspace import Workspace
 from ..backends.resources import machine_memory, share, this_machine, visible_gpus
+from ..backends.tools import answer_of, start_tool
 from ..errors import SearchError, UsageError
 from ..formatting import gibibytes
 
@@ -49,13 +49,7 @@ class Check:
 
 def machine_checks(workspace: Workspace, *, spec: Spec | None, ray: bool) -> Iterator[Check]:
     """Check one thing after another. `ray` also starts a Ray, which takes some seconds."""
-    torch = subprocess.Popen(  # it loads during the other checks
-        [sys.executable, "-P", "-m", "hpsearch.trainer.tools.devices"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    torch = start_tool("trainer.tools.devices")  # it loads during the other checks
     try:
         yield Check("python", "ok", f"{platform.python_version()} at {sys.executable}")
         yield from package_checks()
@@ -90,17 +84,14 @@ def package_checks() -> Iterator[Check]:
         yield Check(f"extra {extra}", "ok", state, advice)
 
 
-def devices_check(torch: subprocess.Popen[str]) -> Check:
+def devices_check(torch: Popen[str]) -> Check:
     """The devices that torch can train on, as the process `hpsearch.trainer.tools.devices` prints them."""
     try:
-        output, errors = torch.communicate(timeout=TORCH_SECONDS)
-    except subprocess.TimeoutExpired:
+        seen: dict[str, Any] = answer_of(torch, seconds=TORCH_SECONDS)
+    except TimeoutExpired:
         return Check("devices", "problem", f"torch did not load in {TORCH_SECONDS:g} s", "reinstall it")
-    if torch.returncode:
-        reason = (errors.strip().splitlines() or [f"exit code {torch.returncode}"])[-1]
-        found = f"torch does not load: {reason}"
-        return Check("devices", "problem", found, "reinstall it: pip install torch")
-    seen: dict[str, Any] = json.loads(output)
+    except SearchError as error:
+        return Check("devices", "problem", f"torch does not load: {error}", "reinstall it: pip install torch")
     gpus = len(visible_gpus())
     if gpus and not any(device["kind"] == "cuda" for device in seen["devices"]):
         built = f"built for CUDA {seen['cuda']}" if seen["cuda"] else "built without CUDA"

@@ -14,14 +14,12 @@ Where a trial runs out of memory all the same, none as large is tried from then 
 
 from __future__ import annotations
 
-import json
 import math
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from subprocess import TimeoutExpired
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -29,6 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...objectives.info import ObjectiveInfo
 from ...spaces import SpaceError, Spec
 from ..backends.resources import Room, WorkerShare, room_for
+from ..backends.tools import answer_of, start_tool
 from ..backends.worker.process import environment
 from ..errors import SearchError, UsageError
 from ..formatting import gibibytes
@@ -228,20 +227,12 @@ class MemoryModel:
         kind = "host" if self._room is None else self._room.kind
         if kind == "host":
             surroundings["CUDA_VISIBLE_DEVICES"] = ""
+        tool = start_tool("trainer.tools.peak", surroundings)
         try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-m", "hpsearch.trainer.tools.peak"],
-                input=json.dumps({"objective": self._spec.objective, "params": params}),
-                env=surroundings,
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-            )
-        except subprocess.TimeoutExpired:
+            peaks = answer_of(tool, {"objective": self._spec.objective, "params": params}, seconds)
+        except TimeoutExpired:
             raise SearchError(f"three steps took longer than {seconds:.3g} s") from None
-        if done.returncode != 0:
-            raise SearchError((done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1])
-        return float(json.loads(done.stdout)[kind])
+        return float(peaks[kind])
 
 
 def expected_memory(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from ...objectives.info import ObjectiveInfo
 from ...spaces import SpaceError, Spec
 from ..backends.resources import share, this_machine
+from ..backends.tools import check_tool, start_tool
 from ..backends.worker.process import environment
 from ..errors import SearchError
 from ..trials.seeds import derived_seed
@@ -102,29 +101,23 @@ def _compared(asked: list[dict[str, Any]], threads: int, watch: Watch) -> list[d
     """Run `objectives.gpt.pack_test` and return the comparisons that it prints."""
     watch("each trial alone", 0, len(asked))
     compared: list[dict[str, Any]] = []
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "hpsearch.objectives.gpt.pack_test"],
-        env=environment(threads),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    with start_tool("objectives.gpt.pack_test", environment(threads)) as tool:
+        assert tool.stdin is not None and tool.stdout is not None and tool.stderr is not None
         try:
-            process.stdin.write(json.dumps(asked))
-            process.stdin.close()
-            for line in process.stdout:
+            tool.stdin.write(json.dumps(asked))
+            tool.stdin.close()
+            for line in tool.stdout:
                 message = json.loads(line)
                 compared = message.get("compared", [])
                 if (done := message.get("alone")) is not None:
                     what = "each trial alone" if done < len(asked) else "all of them together"
                     watch(what, done, len(asked))
         except BaseException:
-            process.kill()
+            tool.kill()
             raise
-        errors = process.stderr.read()
-    if process.returncode != 0:
-        last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
-        raise SearchError(f"the trials cannot be trained: {last}")
+        errors = tool.stderr.read()
+    try:
+        check_tool(tool, errors)
+    except SearchError as error:
+        raise SearchError(f"the trials cannot be trained: {error}") from None
     return compared
