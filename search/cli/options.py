@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,28 +84,33 @@ def names(given: list[str] | None) -> list[str] | str | None:
     return found[0] if len(found) == 1 else found
 
 
-def number_or_word(value: str | None) -> int | str | None:
+def number_or_word(value: str) -> int | str:
     """`4` as a number, `auto` as it is."""
-    return int(value) if value is not None and value.lstrip("-").isdecimal() else value
+    return int(value) if value.lstrip("-").isdecimal() else value
 
 
-def seconds(time: str | None) -> float | str | None:
+def seconds(time: str) -> float | str:
     """`90` as a number of seconds, as in a space file; `90s` as it is."""
-    return float(time) if time is not None and re.fullmatch(r"[0-9]+(\.[0-9]+)?", time) else time
+    return float(time) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", time) else time
 
 
-def changed(spec: Spec, *, confirm: bool | None, audit: bool | None, **values: Any) -> Spec:
-    """The spec with the values of options, by their fields' names; those of None change nothing.
+def changed(spec: Spec, params: Mapping[str, Any]) -> Spec:
+    """The spec with those of a command's options that were given and are named after its fields.
 
     Raises `SpaceError` with every issue at its option.
     """
     from ...spaces import SpaceError
 
-    changes = given(**values)
+    values = given(**params)
+    for name, read in (("time", seconds), ("workers", number_or_word), ("report_to", names)):
+        if name in values:
+            values[name] = read(values[name])
+    changes: dict[str, Any] = {name: values[name] for name in ("name", "report_to") if name in values}
     for section in ("budget", "execution", "search"):
-        fields = type(getattr(spec, section)).model_fields.keys() & changes.keys()
+        fields = type(getattr(spec, section)).model_fields.keys() & values.keys()
         if fields:
-            changes[section] = {name: changes.pop(name) for name in fields}
+            changes[section] = {name: values[name] for name in fields}
+    confirm, audit = values.get("confirm"), values.get("audit")
     if confirm is not None and not (confirm and spec.confirm.top):
         from ..engine.confirmation_size import CONFIRMATION_SIZES
 

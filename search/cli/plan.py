@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 def plan(
+    context: typer.Context,
     space: options.Space,
     trials: options.Trials = None,
     time: options.Time = None,
@@ -52,20 +53,7 @@ def plan(
     from ..preflight.objective import load_space
     from .views import show
 
-    spec = options.changed(
-        load_space(space),
-        trials=trials,
-        time=options.seconds(time),
-        samples=samples,
-        workers=options.number_or_word(workers),
-        cpus_per_trial=cpus_per_trial,
-        gpus_per_trial=gpus_per_trial,
-        processes_per_trial=processes_per_trial,
-        strategy=strategy,
-        zero_stage=zero_stage,
-        confirm=confirm,
-        audit=audit,
-    )
+    spec = options.changed(load_space(space), context.params)  # by the options that are fields of a space
     for number in (signal.SIGTERM, signal.SIGHUP):  # what is measured ends with the measurement
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def run(
+    context: typer.Context,
     space: Annotated[
         str, typer.Argument(help="A space file, or the name of one that ships (lora, lora_quick, pretrain).")
     ],
@@ -54,25 +55,7 @@ def run(
     from .progress import LineProgress, LiveProgress, SteadyConsole
 
     workspace, where = options.workspace(storage, runs), commands.finding(storage, runs)
-    spec = options.changed(
-        load_space(space),
-        name=name,
-        trials=trials,
-        time=options.seconds(time),
-        samples=samples,
-        target=target,
-        workers=options.number_or_word(workers),
-        cpus_per_trial=cpus_per_trial,
-        gpus_per_trial=gpus_per_trial,
-        processes_per_trial=processes_per_trial,
-        strategy=strategy,
-        zero_stage=zero_stage,
-        max_memory=max_memory,
-        seed=seed,
-        confirm=confirm,
-        audit=audit,
-        report_to=options.names(report_to),
-    )
+    spec = options.changed(load_space(space), context.params)  # by the options that are fields of a space
     console = SteadyConsole()
     live = console.redraws and not plain
     watching = LiveProgress(console) if live else nullcontext(LineProgress(console))

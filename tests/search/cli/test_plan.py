@@ -242,6 +242,6 @@ def test_options_ask_for_a_confirmation_and_an_audit(
     make_spec: Any, top: int | None, audit: float | None, asked: bool | None, changed: tuple[Any, Any]
 ) -> None:
     spec = make_spec(early_stopping=SPACE["early_stopping"], confirm={"top": top, "seeds": 2}, audit=audit)
-    spec = changed_by(spec, confirm=asked, audit=asked)
+    spec = changed_by(spec, {"confirm": asked, "audit": asked})
     assert (spec.confirm.top, spec.audit) == changed
     assert spec.confirm.seeds == 2
