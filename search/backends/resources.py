@@ -166,7 +166,7 @@ def share(execution: Execution, nodes: Sequence[Node], where: str) -> WorkerShar
         elif count is None or ranks > 1:  # each process of a trial has a device of its own
             gpus = float(ranks)
         else:
-            gpus = _one_in(math.ceil(count / there))
+            gpus = max(LEAST_CORES, _rounded(1 / math.ceil(count / there)))
     cpus = execution.cpus_per_trial
     least = LEAST_CORES if cpus is None else cpus
     fit = _capacity(nodes, least, gpus, memory)
@@ -183,8 +183,9 @@ def share(execution: Execution, nodes: Sequence[Node], where: str) -> WorkerShar
             least = float(ranks)
         count = max(1, _capacity(nodes, least, gpus, memory or (None if gpus else WORKER_MEMORY * ranks)))
     elif fit < count:
+        asked_for = f"{count} trials at a time" if pack == 1 else f"{count} workers of {pack} trials"
         raise UsageError(
-            f"execution.workers: {_at_a_time(count, pack)}, each with {_request(least, gpus, memory)}, "
+            f"execution.workers: {asked_for}, each with {_request(least, gpus, memory)}, "
             f"do not fit; {where} has {_supply(nodes)}, enough for {fit}"
         )
     even = _even_share(nodes, count, gpus, memory) if cpus is None else cpus
@@ -207,10 +208,6 @@ def _check_largest(execution: Execution, pack: int, nodes: Sequence[Node], where
             raise UsageError(f"execution.{field}: {asks} for {show(asked)}; {where} has {show(there)}{most}")
 
 
-def _at_a_time(workers: int, pack: int) -> str:
-    return f"{workers} trials at a time" if pack == 1 else f"{workers} workers of {pack} trials"
-
-
 def _capacity(nodes: Sequence[Node], cpus: float, gpus: float, memory: int | None) -> int:
     """The number of workers of this size that run at the same time."""
     total = 0
@@ -231,11 +228,6 @@ def _even_share(nodes: Sequence[Node], workers: int, gpus: float, memory: int | 
         cpus for cpus in map(_rounded, shares) if cpus and _capacity(nodes, cpus, gpus, memory) >= workers
     ]
     return max(fitting)
-
-
-def _one_in(trials: int) -> float:
-    """The share of a GPU with which so many trials fit on one."""
-    return max(LEAST_CORES, _rounded(1 / trials))
 
 
 def _rounded(cpus: float) -> float:

@@ -9,7 +9,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...storage.trial_attrs import confirms
 from ..trials.selection import failed_confirmations, search_trials
 from .audit import Audited
-from .confirmation import Confirmed
+from .confirmation import Confirmed, overlooked
 from .next_steps import exhausted
 from .study import StudyResult
 
@@ -43,7 +43,7 @@ def confirmation(result: StudyResult) -> list[str]:
     if confirmed.ties:
         others = ", ".join(map(str, confirmed.ties))
         lines.append(f"a tie with trial{'s' if len(confirmed.ties) > 1 else ''} {others}")
-    if (later := result.overlooked) is not None:
+    if (later := overlooked(result.spec, trials)) is not None:
         lines.append(f"trial {later.number} has {later.value:.6g}, which was not confirmed")
     return lines + out
 

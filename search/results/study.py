@@ -21,7 +21,7 @@ from ..trials.configuration import config_of, has_config
 from ..trials.selection import best_of
 from ..values import plain
 from .audit import Audited, audit_outcome
-from .confirmation import Confirmed, confirmation_outcome, overlooked
+from .confirmation import Confirmed, confirmation_outcome
 
 if TYPE_CHECKING:
     import pandas
@@ -93,11 +93,6 @@ class StudyResult:
     def confirmed(self) -> Confirmed | None:
         """What training the best again told; None where that was not done, or not to an end."""
         return confirmation_outcome(self.spec, self.all_trials)
-
-    @property
-    def overlooked(self) -> FrozenTrial | None:
-        """The best of the search, where others were trained again: it came later, or its trainings failed."""
-        return overlooked(self.spec, self.all_trials)
 
     @property
     def audited(self) -> Audited | None:

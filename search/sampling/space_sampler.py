@@ -9,7 +9,6 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
-from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Choice, Range, Spec
@@ -38,10 +37,11 @@ class SpaceSampler(WholeSampler):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         self._conditional = is_conditional(spec)
-        self._inner = self._make(0)
+        self._inner = make_optuna_sampler(spec, 0)
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        self._inner = self._make(derived_seed(self._spec.search.seed, "sampler", trial.number))
+        seed = derived_seed(self._spec.search.seed, "sampler", trial.number)
+        self._inner = make_optuna_sampler(self._spec, seed)
         self._inner.before_trial(study, trial)
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class SpaceSampler(WholeSampler):
                 if attempt >= by_sampler:
                     self._inner = optuna.samplers.RandomSampler(seed)
                 elif attempt:
-                    self._inner = self._make(seed)
+                    self._inner = make_optuna_sampler(self._spec, seed)
                 yield self._suggester(study, trial, random.Random(seed), given)
 
         return self.first_new(study, trial, given, proposals(), lambda n: random.Random(seed).randrange(n))
@@ -112,9 +112,6 @@ class SpaceSampler(WholeSampler):
         drawn = min(max(rng.gauss(at, _PRIOR_SPREAD[prior.confidence] * (high - low)), low), high)
         value = min(max(math.exp(drawn) if log else drawn, parameter.min), parameter.max)
         return round(value) if parameter.is_int else value
-
-    def _make(self, seed: int) -> BaseSampler:
-        return make_optuna_sampler(self._spec, seed)
 
 
 def _for_model(distribution: BaseDistribution) -> BaseDistribution:

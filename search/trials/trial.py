@@ -98,7 +98,7 @@ class FolderTrial(ABC):
         self._record(report)
         if self._seal is not None:
             self._seal.take()  # after the record: a kill in between repeats a step, but loses no report
-        if self._ends(report):
+        if self.deliver(report):
             self.stopped = True
             raise TrialStopped
 
@@ -111,7 +111,7 @@ class FolderTrial(ABC):
         if self.resume_from is None:
             return
         for report in read_reports(self._metrics_file, repair=True):
-            if report.step > reported and self._ends(report):
+            if report.step > reported and self.deliver(report):
                 self.stopped = True
                 raise TrialStopped
 
@@ -134,8 +134,8 @@ class FolderTrial(ABC):
         """Pass a remark on."""
 
     @abstractmethod
-    def _ends(self, report: Report) -> bool:
-        """Deliver the report. Returns whether the trial ends with it."""
+    def deliver(self, report: Report) -> bool:
+        """Deliver a report that is recorded. Returns whether the trial ends with it."""
 
 
 class LocalTrial(FolderTrial):
@@ -162,10 +162,6 @@ class LocalTrial(FolderTrial):
         self._say(text)
 
     def deliver(self, report: Report) -> bool:
-        """Take a report that another process has recorded for this trial. Returns whether the run ends."""
-        return self._ends(report)
-
-    def _ends(self, report: Report) -> bool:
         self.last = report
         self._on_report(report)
         return not math.isfinite(report.value)

@@ -73,7 +73,7 @@ class WorkerTrial(FolderTrial):
         remarks, self._remarks = self._remarks, []
         return remarks
 
-    def _ends(self, report: Report) -> bool:
+    def deliver(self, report: Report) -> bool:
         message = {"kind": "report", "number": self.number, "seconds": self.seconds, "trained": self.trained}
         self._channel.send(message | asdict(report) | {"remarks": self.take_remarks()})
         while True:
@@ -280,21 +280,16 @@ class PackServer(Server):
                 self._tell(end_message(trial, outcome))
 
     def _begin(self, pack: PackedTrials, message: Message) -> None:
-        folder = Path(message["folder"])
+        number, trial = message["number"], None
         try:
-            with printing_to(folder):
+            with printing_to(Path(message["folder"])):
                 trial = self._trial(message)
-        except BaseException as error:
-            self._tell({"kind": "failed", "number": message["number"], "failure": failure_of(error)})
-            return
-        self._trials[trial.number] = trial
-        try:
-            with printing_to(folder):
                 trial.catch_up(message["reported"])
             pack.join(trial)
+            self._trials[number] = trial
         except BaseException as error:
-            del self._trials[trial.number]
-            self._tell(end_message(trial, error))
+            failed = {"kind": "failed", "number": number, "failure": failure_of(error)}
+            self._tell(failed if trial is None else end_message(trial, error))
 
 
 def with_own_signals(load: Callable[[], Objective]) -> Objective:
