@@ -176,7 +176,7 @@ def bench(
 
     if request.node.get_closest_marker("in_process"):
         monkeypatch.setattr(
-            "hpsearch.search.operations.run.make_backend", lambda _, *of: InProcessBackend(*of)
+            "hpsearch.search.operations.run.make_backend", lambda name, *of: InProcessBackend(*of[:2])
         )
     # Now, or it would live in what its first test makes of the environment; a command has a Ray of its own.
     if backend_name == "ray" and "command" not in request.fixturenames:

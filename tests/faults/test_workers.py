@@ -251,7 +251,7 @@ def test_what_a_trial_leaves_behind_ends_with_the_search_and_holds_no_output(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend_name", ["optuna"])
-@pytest.mark.parametrize("descriptors", [8, 13])
+@pytest.mark.parametrize("descriptors", [7, 12])
 def test_a_shell_that_allows_few_open_files_is_told_so(bench: Any, command: Any, descriptors: int) -> None:
     command("descend")
     words = f"ulimit -n {descriptors}; exec {HPSEARCH} run space.yaml"
