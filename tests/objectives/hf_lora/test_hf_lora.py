@@ -292,7 +292,9 @@ def test_the_shipped_model_is_complete_or_an_error(tmp_path: Path, monkeypatch: 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, before[1]))
     try:
-        with pytest.raises(ConfigError, match=r"the default model cannot be written to the cache \(HPSEARCH_CACHE\)"):
+        with pytest.raises(
+            ConfigError, match=r"the default model cannot be written to the cache \(HPSEARCH_CACHE\)"
+        ):
             shipped_model()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
