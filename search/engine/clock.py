@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import optuna
 
@@ -16,11 +17,14 @@ MAX_SETBACK_SECONDS = 2.0  # of the machine's clock, before the user is told
 class SearchClock:
     """The time of one search, by a monotonic clock."""
 
-    def __init__(self, study: optuna.Study, begun: float | None) -> None:
-        """`begun`: the monotonic time from which the search's time counts; by default now."""
+    def __init__(
+        self, study: optuna.Study, begun: float | None, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`begun`: the time of the clock from which the search's time counts; by default `now`."""
         self._study = study
+        self.now = now
         self.counts = False  # until a trial runs: a command that finds nothing to do takes no search time
-        self._begun = time.monotonic() if begun is None else begun
+        self._begun = now() if begun is None else begun
         self._before = float(study.user_attrs.get(ELAPSED, 0.0))
         self._paused_since: float | None = None
         self._requeuing_since: float | None = None
@@ -30,7 +34,7 @@ class SearchClock:
     @property
     def elapsed(self) -> float:
         """Seconds searched so far, without pauses."""
-        return self._before + (self._paused_since or time.monotonic()) - self._begun
+        return self._before + (self._paused_since or self.now()) - self._begun
 
     @property
     def paused(self) -> bool:
@@ -51,11 +55,11 @@ class SearchClock:
     def is_overdue(self) -> bool:
         """Whether the trials to be requeued have had their time to report."""
         since = self._requeuing_since
-        return since is not None and time.monotonic() - since > REPORT_SECONDS
+        return since is not None and self.now() - since > REPORT_SECONDS
 
     def pause(self) -> None:
         """Stop counting time until `resume`."""
-        self._paused_since = self._requeuing_since = time.monotonic()
+        self._paused_since = self._requeuing_since = self.now()
         self._study.set_user_attr(PAUSED, True)
 
     def resume(self) -> None:
@@ -66,7 +70,7 @@ class SearchClock:
     def stop(self) -> None:
         """Requeue running trials from now on. This ends a pause."""
         self._end_pause()
-        self._requeuing_since = self._requeuing_since or time.monotonic()
+        self._requeuing_since = self._requeuing_since or self.now()
 
     def tick(self) -> str | None:
         """Save the time if that is due. Returns what to tell the user if the machine's clock was set back."""
@@ -90,7 +94,7 @@ class SearchClock:
 
     def _end_pause(self) -> None:
         if self._paused_since is not None:
-            self._begun += time.monotonic() - self._paused_since
+            self._begun += self.now() - self._paused_since
             self._paused_since = self._requeuing_since = None
 
 

@@ -12,8 +12,9 @@ processes.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import optuna
@@ -58,11 +59,12 @@ class Driver:
         pruner: BasePruner,
         slots: int = 1,
         shutdown_seconds: float = SHUTDOWN_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
         begun: float | None = None,
         memory: MemoryLimit | None = None,
     ) -> None:
         """`slots`: trials at a time, as far as known. `shutdown_seconds`: what the backend needs after its
-        last training. `begun`: the monotonic time from which the search's time counts; by default now.
+        last training. `begun`: the time of the `clock` from which the search's time counts; by default now.
         """
         self.spec = spec
         self._storage = storage
@@ -71,7 +73,7 @@ class Driver:
         self.study = optuna.load_study(
             study_name=spec.name, storage=storage, sampler=make_sampler(spec), pruner=pruner
         )
-        self._clock = SearchClock(self.study, begun)
+        self._clock = SearchClock(self.study, begun, clock)
         self._promotion = StudyPromotion(spec, storage) if promotes(spec) else None
         self._lifecycle = TrialLifecycle(
             spec,

@@ -221,7 +221,7 @@ class TrialLifecycle:
                 raise ValueError(in_words(misfits))
         except ValueError as error:  # another program enqueued it, with values that do not fit the space
             trial = optuna.Trial(self.study, trial_id)
-            raise InvalidTrial(self._register(RunningTrial(trial, {})), str(error)) from error
+            raise InvalidTrial(self._register(trial, {}), str(error)) from error
         except SearchError:  # no configuration satisfies the constraints: it waits for other constraints
             self.storage.requeue(self.storage.get_trial(trial_id).number)
             raise
@@ -240,7 +240,7 @@ class TrialLifecycle:
         except OSError as error:
             told = f"cannot write {path}: {error.strerror}; the same command resumes the search"
             raise SearchError(told) from error
-        return self._register(RunningTrial(trial, config))
+        return self._register(trial, config)
 
     def _checked_labels(self, trial_id: int) -> dict[str, Any]:
         """The labels of a trial that another program enqueued; `ValueError` if they do not fit the space."""
@@ -266,8 +266,8 @@ class TrialLifecycle:
                 running.metrics.update(report.metrics)
         return running
 
-    def _register(self, running: RunningTrial) -> RunningTrial:
-        self.running[running.number] = running
+    def _register(self, trial: optuna.Trial, config: dict[str, Any]) -> RunningTrial:
+        self.running[trial.number] = running = RunningTrial(trial, config, now=self.clock.now)
         self.clock.counts = True
         return running
 
@@ -349,10 +349,10 @@ class TrialLifecycle:
             why = reason or self.promotion.why_not_promoted(trial)
             self.promotion.leave_rung(trial)
             # There may be hundreds, so their configurations are not resolved again.
-            running = RunningTrial(
+            running = self._register(
                 optuna.Trial(self.study, trial._trial_id), dict.fromkeys(self.spec.parameters)
             )
-            running = self._restore_progress(self._register(running), trial)
+            self._restore_progress(running, trial)
             ended.append(self._ended(running, TrialState.PRUNED, why))
         self._write_ended(ended)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -54,7 +55,11 @@ class RunningTrial:
     attempt: Attempt = field(default_factory=Attempt)
     attempts: int = 1
     metrics: dict[str, float] = field(default_factory=dict)
-    started: float = field(default_factory=lambda: time.monotonic())
+    now: Callable[[], float] = time.monotonic  # the search's clock
+    started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.now()
 
     @property
     def number(self) -> int:
@@ -70,4 +75,4 @@ class RunningTrial:
     @property
     def seconds(self) -> float:
         """Seconds since it was asked."""
-        return time.monotonic() - self.started
+        return self.now() - self.started

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hpsearch.search.engine import clock as clock_module
-from hpsearch.search.engine import deadline, running
+from hpsearch.search.engine import deadline
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.preflight import simulation as forecast_module
@@ -60,7 +59,14 @@ class Clock:
         with closing(live):
             pruner, slots = make_pruner(spec), self.slots
             driver = Driver(
-                spec, live, runs=self.folder, watcher=self, pruner=pruner, slots=slots, begun=begun
+                spec,
+                live,
+                runs=self.folder,
+                watcher=self,
+                pruner=pruner,
+                slots=slots,
+                clock=lambda: self.now,
+                begun=begun,
             )
             self._run(driver, until)
             if self.now < until:
@@ -110,17 +116,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Clock]]:
-    made: list[Clock] = []
-
-    def make(slots: int, seconds: Callable[[float], float]) -> Clock:
-        made.append(Clock(tmp_path, slots, seconds))
-        return made[0]
-
-    moves = SimpleNamespace(monotonic=lambda: made[0].now, time=lambda: made[0].now)
-    for module in (clock_module, running):
-        monkeypatch.setattr(module, "time", moves)
-    yield make
+def clock(tmp_path: Path) -> Callable[..., Clock]:
+    return partial(Clock, tmp_path)
 
 
 @pytest.mark.parametrize(

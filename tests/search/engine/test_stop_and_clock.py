@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hpsearch.search.engine import clock, lifecycle
+from hpsearch.search.engine import lifecycle
 from hpsearch.storage.files import CONFIG, trial_folder
 from hpsearch.storage.studies import ELAPSED
 
@@ -119,12 +118,9 @@ def test_the_time_of_earlier_searches_counts(study: DrivenStudy, make_spec: Any)
     assert driver.stop_reason == "the time budget of 100 s is spent"
 
 
-def test_the_clock_is_written_every_five_seconds_and_never_back(
-    study: DrivenStudy, make_spec: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_clock_is_written_every_five_seconds_and_never_back(study: DrivenStudy, make_spec: Any) -> None:
     now = 100.0
-    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
-    driver = study.driver(make_spec())
+    driver = study.driver(make_spec(), clock=lambda: now)
     asked(driver)
     seen = []
     for now in (100.0, 102.0, 104.9, 105.1, 107.0, 110.0, 110.3):  # noqa: B007  # the clock above
@@ -134,14 +130,12 @@ def test_the_clock_is_written_every_five_seconds_and_never_back(
 
 
 def test_a_command_that_finds_nothing_to_do_takes_no_time_of_the_search(
-    study: DrivenStudy, make_spec: Any, monkeypatch: pytest.MonkeyPatch
+    study: DrivenStudy, make_spec: Any
 ) -> None:
-    now = 100.0
-    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
-    spec = make_spec(budget={"trials": 1}, confirm={"top": 0})
+    spec, times = make_spec(budget={"trials": 1}, confirm={"top": 0}), [100.0]
     for begun in (100.0, 200.0):
-        driver = study.driver(spec)
-        now = begun + 7.0
+        driver = study.driver(spec, clock=lambda: times[-1])
+        times.append(begun + 7.0)
         while driver.ask() is not None:
             driver.complete(0, 0.5)
         driver.tick()
