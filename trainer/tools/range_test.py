@@ -24,12 +24,15 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..config.models import TrainConfig
 from ..config.training import LENGTHS
-from ..runs.run import GptRun
+
+if TYPE_CHECKING:
+    from ..runs.run import GptRun
 
 SMOOTHING = 0.8  # weight of the past; low, because the batches' hardness is already removed
 DIVERGENCE_FACTOR = 2.0  # times the best loss; fastai's 4 is never reached from an untrained model's ln 256
@@ -81,6 +84,8 @@ def range_test(
     The learning rate, the schedule and the length of `config` are ignored. `on_point` is called for each
     step.
     """
+    from ..runs.run import GptRun  # loads PyTorch, which `hpsearch plan` needs no more than a search does
+
     length: dict[str, int | None] = dict.fromkeys(LENGTHS) | {"max_steps": steps}
     flat = {"lr_scheduler": "constant", "warmup_ratio": 0.0, "warmup_steps": 0}
     plain = dataclasses.replace(config, **flat, **length)  # type: ignore[arg-type]   # each its own type

@@ -8,6 +8,8 @@ import inspect
 import json
 import re
 import sqlite3
+import subprocess
+import sys
 import typing
 from contextlib import closing
 from pathlib import Path
@@ -77,6 +79,15 @@ def test_every_operation_has_a_command_and_every_command_an_operation() -> None:
         assert command in found, name
         assert not option or any(option in parameter.opts for parameter in found[command].params), name
     assert found.keys() - ONLY_COMMANDS == {name.partition(" ")[0] for name in OPERATIONS}
+
+
+def test_a_plan_loads_pytorch_no_more_than_a_search_does() -> None:
+    """Else it would count as time that the search takes to start."""
+    loads = "import sys, hpsearch.search.operations.{}; sys.exit('torch' in sys.modules)"
+    assert [
+        subprocess.run([sys.executable, "-P", "-c", loads.format(name)]).returncode
+        for name in ("plan", "run")
+    ] == [0, 0]
 
 
 def test_operations_print_nothing() -> None:
