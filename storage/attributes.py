@@ -13,7 +13,7 @@ import sqlalchemy
 from optuna.trial import FrozenTrial
 
 from . import StorageError
-from .trial_attrs import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, TOOK, TRAINED
+from .trial_attrs import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, THREADS, TOOK, TRAINED
 
 Sound = Callable[[Any], bool]
 UNREADABLE = (ValueError, LookupError, TypeError, AssertionError, ArithmeticError, RecursionError)
@@ -62,7 +62,7 @@ def check_trials(name: str, trials: Sequence[FrozenTrial]) -> None:
     for trial in trials:
         who, attrs = f'trial {trial.number} of the study "{name}"', trial.user_attrs
         check(who, attrs, _TRIAL)
-        check(who, trial.system_attrs, {TRAINED: is_count, TOOK: is_seconds})
+        check(who, trial.system_attrs, {TRAINED: is_count, TOOK: is_seconds, THREADS: is_count})
         for value in (*(trial.values or ()), *trial.intermediate_values.values()):
             if type(value) is not float:
                 raise _refused(who, "a value", value)

@@ -58,6 +58,7 @@ _KINDS = {
     PROVENANCE: mapping_with(
         backend=is_text,
         threads=is_a(int, type(None)),
+        gpus=is_a(int, float, type(None)),
         started=is_text,
         git_commit=is_text_or_none,
         versions=is_a(dict),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -15,6 +17,7 @@ AT_RUNG = "paused"  # user attribute: the step of the rung at which the trial is
 
 TRAINED = "hpsearch:trained"  # system attribute: the last step trained, where it is after the last report
 TOOK = "hpsearch:took"  # system attribute of a trial without a worker: seconds that it has trained
+THREADS = "hpsearch:threads"  # system attribute: of its worker, where they are not those of the study
 SUGGESTED_BY = "suggested"  # system attribute: how our own sampler made the proposal
 FIXED_PARAMS = "fixed_params"  # Optuna's system attribute: the parameters that a trial was enqueued with
 RUNG_PREFIX = "completed_rung_"  # of Optuna's system attributes for a trial's values at rungs
@@ -50,6 +53,12 @@ def untrainable(trial: FrozenTrial) -> bool:
 def unusable(trial: FrozenTrial) -> bool:
     """Whether a trial ended without a usable value: it cannot be trained, or failed."""
     return trial.state == TrialState.FAIL or untrainable(trial)
+
+
+def threads_of(trial: FrozenTrial, provenance: Mapping[str, Any]) -> int | None:
+    """The threads that a trial's worker computed with, in a study of this provenance; None if unknown."""
+    count: int | None = trial.system_attrs.get(THREADS, provenance.get("threads"))
+    return count
 
 
 def has_reported(trial: FrozenTrial) -> bool:

@@ -20,6 +20,7 @@ class Backend(Protocol):
     """Asks the driver for trials, delivers their reports and ends, and obeys its answers."""
 
     threads: int  # of each worker; a trial's value depends on their number
+    gpus: float | None  # of each worker; None where they are unknown before the search
     slots: int  # trials at a time, as far as known before the search starts
     pruner: BasePruner  # decides on early stopping
     leaving: float  # seconds from the last training to the end of the command, in a search of minutes

@@ -97,6 +97,7 @@ class LocalBackend:
         self._objective = objective
         self._share = share(spec.execution, [this_machine()], "this machine")
         self.threads = self._share.threads
+        self.gpus: float | None = self._share.gpus
         self.room = room_for(spec.execution, self._share)
         self.slots = self._share.workers * (1 if spec.execution.pack == "auto" else spec.execution.pack)
 

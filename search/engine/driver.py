@@ -57,13 +57,15 @@ class Driver:
         runs: Path,
         watcher: Watcher,
         pruner: BasePruner,
+        threads: int | None = None,
         slots: int = 1,
         shutdown_seconds: float = SHUTDOWN_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         begun: float | None = None,
         memory: MemoryLimit | None = None,
     ) -> None:
-        """`slots`: trials at a time, as far as known. `shutdown_seconds`: what the backend needs after its
+        """`threads`: of each worker; by default those that the study was begun with. `slots`: trials at a
+        time, as far as known. `shutdown_seconds`: what the backend needs after its
         last training. `begun`: the time of the `clock` from which the search's time counts; by default now.
         """
         self.spec = spec
@@ -80,6 +82,7 @@ class Driver:
             self.study,
             storage,
             runs=runs,
+            threads=threads,
             clock=self._clock,
             promotion=self._promotion,
             say=self.say,

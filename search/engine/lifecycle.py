@@ -40,9 +40,11 @@ from ...storage.trial_attrs import (
     CONFIRMS_SEED,
     EVENTS,
     FIXED_PARAMS,
+    THREADS,
     TOOK,
     TRAINED,
     at_rung,
+    threads_of,
     trained_to,
 )
 from ..errors import SearchError
@@ -81,16 +83,19 @@ class TrialLifecycle:
         storage: LiveStorage,
         *,
         runs: Path,
+        threads: int | None,
         clock: SearchClock,
         promotion: StudyPromotion | None,
         say: Callable[[str], None],
         on_end: Callable[[FrozenTrial], None],
     ) -> None:
-        """`say`: tells the user something. `on_end`: called for each trial that has ended."""
+        """`threads`: of each worker; None: those that the study was begun with. `say`: tells the user
+        something. `on_end`: called for each trial that has ended."""
         self.spec = spec
         self.study = study
         self.storage = storage
         self._runs = runs
+        self._threads = threads
         self._folder_name = folder_in(study.user_attrs, spec.name)  # under `runs`
         self.clock = clock
         self.promotion = promotion
@@ -231,8 +236,10 @@ class TrialLifecycle:
             if isinstance(self.spec.parameters[name], Derived) and name not in RESERVED_ATTRS:
                 trial.set_user_attr(name, value)
         provenance = self.study.user_attrs.get(PROVENANCE, {})
-        folder = self.folder(trial.number)
-        content = document(self.spec, self.trials[trial.number], provenance, folder=folder)
+        folder, stored = self.folder(trial.number), self.trials[trial.number]
+        if self._threads not in (None, threads_of(stored, provenance)):
+            self.storage.set_trial_system_attr(trial_id, THREADS, self._threads)
+        content = document(self.spec, stored, provenance, folder=folder)
         path = folder / CONFIG
         try:
             make_folder(folder)

@@ -21,6 +21,7 @@ from ..engine.guardian import guarded
 from ..engine.watcher import Watcher
 from ..errors import SearchError, UsageError
 from ..exchange.trackers.study import StudyTracking
+from ..formatting import counted
 from ..preflight import checks
 from ..preflight.memory import MemoryModel
 from ..preflight.objective import load_space, own_code, texts_of
@@ -73,7 +74,7 @@ def run(
     with claim, locks.driver_lock(workspace, kept), guarded(workspace, name, kept=kept):
         if not claim.take():
             raise StorageError(f"{claim.folder} was taken by another study; the same command takes another")
-        about = _about(spec, backend, worker_backend.threads)
+        about = _about(spec, backend, worker_backend)
         about |= {studies.FOLDER: kept, studies.ID: claim.study}
         attrs = patiently(lambda: studies.attrs_of(opened, name), watcher.say)
         memory = _memory(spec, worker_backend, attrs or {}, watcher)
@@ -91,6 +92,7 @@ def run(
                 runs=workspace.runs,
                 watcher=tracking or watcher,
                 pruner=worker_backend.pruner,
+                threads=worker_backend.threads,
                 slots=worker_backend.slots,
                 shutdown_seconds=worker_backend.leaving,
                 begun=began,
@@ -99,6 +101,8 @@ def run(
             before = sum(t.state.is_finished() for t in driver.trials)
             driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
             _explain(driver, named=objective is None)
+            if (differs := _other_resources(spec, live.attrs, worker_backend)) is not None:
+                driver.say(differs)
             if (failed := _failed_before(driver)) is not None:
                 more = "; to try again, also while this search runs: hpsearch retry"
                 driver.say(failed + more * worth_retrying(driver.trials))
@@ -116,11 +120,12 @@ def run(
     return result
 
 
-def _about(spec: Spec, backend: str, threads: int) -> dict[str, Any]:
+def _about(spec: Spec, name: str, backend: Backend) -> dict[str, Any]:
     return {
         studies.PROVENANCE: {
-            "backend": backend,
-            "threads": threads,
+            "backend": name,
+            "threads": backend.threads,
+            "gpus": backend.gpus,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "git_commit": provenance.git_commit(Path.cwd()),
             "versions": provenance.versions(),
@@ -192,6 +197,21 @@ def _explain(driver: Driver, *, named: bool) -> None:
     begins = not any(trial.datetime_start for trial in driver.trials)
     if named and begins and (code := own_code(driver.spec)):
         driver.say(code)
+
+
+def _other_resources(spec: Spec, attrs: Mapping[str, Any], backend: Backend) -> str | None:
+    """What differs from the workers with which the study began, if values depend on it; else None."""
+    begun = attrs.get(studies.PROVENANCE, {})
+    threads, gpus, parts = begun.get("threads"), begun.get("gpus"), []
+    if threads not in (None, backend.threads):
+        cpus, then = threads * spec.execution.processes_per_trial, counted(threads, "threads")
+        parts.append(f"each worker computed with {then}, not {backend.threads} (--cpus-per-trial {cpus})")
+    if None not in (gpus, backend.gpus) and bool(gpus) != bool(backend.gpus):
+        there, here = ("a GPU" if count else "the CPU" for count in (gpus, backend.gpus))
+        parts.append(f"trials trained on {there}, not on {here}")
+    if not parts:
+        return None
+    return f"when the study began, {' and '.join(parts)}: values may differ in their last digits"
 
 
 def _failed_before(driver: Driver) -> str | None:

@@ -16,7 +16,7 @@ from ...objectives.user.shell import without_absent
 from ...spaces import Choice, Derived, Range, Spec
 from ...spaces.document import written
 from ...spaces.relations import reads
-from ...storage.trial_attrs import CONFIRMS_SEED
+from ...storage.trial_attrs import CONFIRMS_SEED, threads_of
 from .configuration import config_of
 from .seeds import derived_seed
 from .yaml_text import block_of
@@ -78,7 +78,7 @@ def document(
             "trial": trial.number,
             **({"value": trial.value} if trial.state == TrialState.COMPLETE else {}),
             "space": provenance.get("space"),
-            "threads": provenance.get("threads"),
+            "threads": threads_of(trial, provenance),
             **({"goal": spec.goal} if spec.goal == "maximize" else {}),
             **(shared if spec.execution.processes_per_trial > 1 else {}),
             **({"folder": str(folder)} if folder is not None and copies(words) else {}),

@@ -17,6 +17,7 @@ class InProcessBackend:
     """Runs one trial after the other in this process, by the code of a worker."""
 
     threads = 1
+    gpus = 0.0
     slots = 1
     leaving = 0.0
     room = None

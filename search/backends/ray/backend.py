@@ -68,6 +68,7 @@ class RayBackend:
         self.slots = self._share.workers if self._share else 1
         each = (execution.cpus_per_trial or 1.0) / execution.processes_per_trial
         self.threads = self._share.threads if self._share else threads_on(each)
+        self.gpus = self._share.gpus if self._share else execution.gpus_per_trial
 
         here = self._share is not None and not ray.is_initialized()  # a cluster's nodes may have more or less
         self.room = room_for(execution, self._share) if here and self._share else None

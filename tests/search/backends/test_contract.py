@@ -22,7 +22,10 @@ from hpsearch.search.engine import clock
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.scheduling.audit import AuditSample
+from hpsearch.search.trials.export import document
 from hpsearch.storage import StorageError
+
+from ...support.in_process import InProcessBackend
 
 HYPERBAND = {"method": "hyperband", "min": 1, "max": 9, "eta": 3}
 PRUNE_ALL = {"method": "threshold", "upper": 0.0, "max": 9}
@@ -564,6 +567,26 @@ def test_a_changed_space_is_refused_with_the_difference(bench: Any) -> None:
     with pytest.raises(SearchError, match=r"parameters\.x\.max: 1\.0 -> 2\.0"):
         bench.search(budget={"trials": 2}, parameters=changed)
     assert len(bench.trials()) == 1
+
+
+@pytest.mark.in_process
+@pytest.mark.any_storage
+def test_a_resume_with_other_threads_is_reported_and_each_trial_keeps_its_own(
+    bench: Any, recorder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.search(budget={"trials": 1})
+    monkeypatch.setattr(InProcessBackend, "threads", 3)
+    monkeypatch.setattr(InProcessBackend, "gpus", 0.5)
+    watcher = recorder()
+    result = bench.search(budget={"trials": 2}, watcher=watcher)
+    assert watcher.said == [
+        "when the study began, each worker computed with 1 thread, not 3 (--cpus-per-trial 1) and "
+        "trials trained on the CPU, not on a GPU: values may differ in their last digits"
+    ]
+    threads = [
+        document(result.spec, trial, result.provenance)["provenance"]["threads"] for trial in bench.trials()
+    ]
+    assert threads == [1, 3]
 
 
 @pytest.mark.in_process
