@@ -210,6 +210,10 @@ def why_left(folder: Path) -> str | None:
 
 def drop_checkpoints(folders: Iterable[Path]) -> None:
     """Delete the checkpoints of possibly many trials, in threads like `remove_folder`."""
+    folders = list(folders)
+    if len(folders) == 1:
+        drop_checkpoint(folders[0])
+        return
     with ThreadPoolExecutor(REMOVER_THREADS) as pool:
         list(pool.map(drop_checkpoint, folders))
 

@@ -160,6 +160,8 @@ class BudgetTracker:
         return expected_cost(self._spec)  # cached: it may count a grid, and every report needs it
 
     def _at_target(self) -> FrozenTrial | None:
+        if self._spec.budget.target is None:
+            return None
         return at_target(self._spec, self._tally.best(1))
 
     def _has_open_confirmations(self) -> bool:

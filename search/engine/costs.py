@@ -114,6 +114,7 @@ class TrialCosts:
         self._waits: dict[int, float] = {}  # by trial, the latest last
         self._first: set[int] = set()  # trials that waited for a new worker
         self._summary: _Typical | None = None
+        self.queue_seconds = 0.0  # that a trial takes besides its training: on Ray one or two
         self.slots = slots
         self.busy_slots: int | None = None  # most trials seen training at a time, if the backend says so
         for trial in trials:
@@ -139,6 +140,9 @@ class TrialCosts:
         if number not in self._first:
             self._waits.pop(number, None)
             self._waits[number] = seconds
+            # Two zeros are added, so that a single trial that waited for a new worker does not end a search.
+            last = islice(reversed(self._waits.values()), RECENT_WAITS)
+            self.queue_seconds = statistics.median_low([0.0, 0.0, *last])
 
     def set_busy_slots(self, trials: int) -> None:
         """So many trials train now, so at least as many slots have a ready worker."""
@@ -151,15 +155,6 @@ class TrialCosts:
         """
         slots = self.slots if self.busy_slots is None else min(self.slots, self.busy_slots)
         return makespan(trainings, slots, busy)
-
-    @property
-    def queue_seconds(self) -> float:
-        """Seconds that a trial takes besides its training: on Ray one or two.
-
-        Two zeros are added, so that a single trial that waited for a new worker does not end a search.
-        """
-        last = islice(reversed(self._waits.values()), RECENT_WAITS)
-        return statistics.median_low([0.0, 0.0, *last])
 
     @property
     def full_training_seconds(self) -> float | None:
@@ -194,20 +189,19 @@ class TrialCosts:
     def _typical(self) -> _Typical:
         """What recent trials predict for a new one; cached until a cost changes."""
         if self._summary is None:
-            last = list(islice(reversed(self._costs), RECENT_TRIALS))
-            sure = [cost.setup for number in last if (cost := self._costs[number]).seen is None]
-            setup = statistics.median(sure or [0.0])
-            costs = {number: self._costs[number].split(setup) for number in last}
+            last = list(islice(reversed(self._costs.items()), RECENT_TRIALS))
+            setup = statistics.median([cost.setup for _, cost in last if cost.seen is None] or [0.0])
+            costs = [(n, cost if cost.seen is None else cost.split(setup)) for n, cost in last]
             wholes = [
-                cost.seconds(units)
-                for number, cost in costs.items()
+                cost.setup + cost.per_unit * units
+                for number, cost in costs
                 if (units := self._ends.get(number, self._units)) is not None
             ]
             self._summary = _Typical(
                 setup,
                 Cost(
-                    statistics.median([cost.setup for cost in costs.values()] or [0.0]),
-                    statistics.median([cost.per_unit for cost in costs.values()] or [0.0]),
+                    statistics.median([cost.setup for _, cost in costs] or [0.0]),
+                    statistics.median([cost.per_unit for _, cost in costs] or [0.0]),
                 ),
                 statistics.median(wholes) if wholes else None,
             )

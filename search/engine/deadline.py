@@ -101,8 +101,10 @@ class Deadline:
     def seconds_to_next_rung(self, number: int | None, step: int) -> float:
         """Seconds until a trial, or a new one, at a step reaches its next rung, or its end.
 
-        A value at a rung is of use to a later resume, even if this search ends.
+        A value at a rung is of use to a later resume, even if this search ends. 0 without a limit of time.
         """
+        if self._time == math.inf:
+            return 0.0
         return self._costs.seconds_until(number, step, self._next_rung(step))
 
     def finishes_in_time(self, number: int, size: ConfirmationSize) -> bool:
@@ -114,6 +116,8 @@ class Deadline:
 
         To resume later costs the start-up again.
         """
+        if left == math.inf:
+            return False
         after = left - self.seconds_to_next_rung(other, self._lifecycle.step_of(other))
         resumed = self._costs.seconds_until(number, self._lifecycle.step_of(number), None)
         return self._seconds_to_end(number) <= left and after < LAST_CHANCE_MARGIN * resumed

@@ -101,7 +101,7 @@ class TrialLifecycle:
         self.promotion = promotion
         self.say = say
         self._on_end = on_end
-        self._candidates_at = -1  # changes of the storage, for which `_candidates` holds
+        self._candidates_at = -1  # turns of the trials, for which `_candidates` holds
         self._candidates: dict[ConfirmationSize, list[FrozenTrial]] = {}
         self.tally = Tally(spec, storage)
         self.running: dict[int, RunningTrial] = {}
@@ -119,8 +119,8 @@ class TrialLifecycle:
 
     def confirmation_candidates(self, size: ConfirmationSize) -> list[FrozenTrial]:
         """The trials to confirm; cached, since a report asks several times."""
-        if self._candidates_at != self.storage.changes:
-            self._candidates_at, self._candidates = self.storage.changes, {}
+        if self._candidates_at != self.tally.turns:
+            self._candidates_at, self._candidates = self.tally.turns, {}
         if size not in self._candidates:
             pool = self.tally.confirmation_pool(size.top)
             self._candidates[size] = confirmation_candidates(self.spec, size, pool)

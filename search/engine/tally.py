@@ -32,9 +32,11 @@ class Tally:
         self._sign = spec.sign
         self._changes = 0  # of the storage, up to the last update
         self._counted: dict[int, _Part] = {}  # by trial: Optuna changes the trials themselves
+        self._turns = 0  # see `turns`
         self._states: Counter[str] = Counter()
         self._own: list[int] = []  # trials of the search itself; all lists of numbers are sorted
         self._ranked: list[tuple[float, int]] = []  # losses and numbers of the complete ones
+        self._whole: set[int] = set()  # of these, those known to have all parameters
         self._ended = self._complete = 0
         self._trained = 0  # units that the incomplete ones took
         self._open: list[int] = []  # have not ended
@@ -51,6 +53,12 @@ class Tally:
         """How many trials are in each state, `paused` among them."""
         self._follow()
         return self._states
+
+    @property
+    def turns(self) -> int:
+        """How often a trial has begun, paused, resumed or ended: reports alone do not count."""
+        self._follow()
+        return self._turns
 
     @property
     def searched(self) -> int:
@@ -104,9 +112,11 @@ class Tally:
         while len(best) < count and rank < len(self._ranked):
             number = self._ranked[rank][1]
             trial = self._storage.trials[number]
-            if not has_config(self._spec, trial):
-                del self._ranked[rank]  # another program wrote it; only the first few need this check
-                continue
+            if number not in self._whole:
+                if not has_config(self._spec, trial):
+                    del self._ranked[rank]  # another program wrote it; only the first few need this check
+                    continue
+                self._whole.add(number)
             rank += 1
             if number != but and (baseline or not is_baseline(trial)):
                 best.append(trial)
@@ -143,6 +153,8 @@ class Tally:
             return
         for trial in self._storage.changed_since(self._changes):
             before, now = self._counted.get(trial.number), self._part_of(trial)
+            if before is None or before.state != now.state:
+                self._turns += 1
             if before is not None:
                 self._count(before, -1)
                 for numbers in before.lists:

@@ -80,7 +80,7 @@ class _Rung:
     @property
     def promoted(self) -> int:
         """How many trials it has promoted: those at the next rung, on the way to it, or at their end."""
-        arrived = sum(rung.trainable().total() for rung in self.above)
+        arrived = sum(rung.trainable_count for rung in self.above)
         return arrived + len(self.going) + len(self.done)
 
     @property
@@ -95,6 +95,11 @@ class _Rung:
     def trainable(self) -> Counter[Hashable]:
         """How many trials of each kind have reached it, without those that cannot be trained."""
         return Counter({kind: bisect_left(ranked, UNTRAINABLE_BOUND) for kind, ranked in self.ranked.items()})
+
+    @property
+    def trainable_count(self) -> int:
+        """How many trials have reached it, without those that cannot be trained."""
+        return sum(bisect_left(ranked, UNTRAINABLE_BOUND) for ranked in self.ranked.values())
 
     def lines(self) -> dict[Hashable, list[tuple[float, int]]]:
         """The paused trials of each kind: losses and numbers, rising."""
@@ -198,8 +203,8 @@ class PromotionRule:
         this rule would leave its best trial paused.
         """
         for rung in self._highest_first:
-            if not rung.trainable().total() or any(each.trainable().total() for each in rung.higher):
-                continue  # not the highest rung that its bracket has reached
+            if not rung.waiting or any(each.trainable_count for each in rung.higher):
+                continue  # no trial waits, or it is not the highest rung that its bracket has reached
             leaders = {line[0][1] for line in rung.lines().values() if line}
             leader = next((n for n in self._queue(rung) if n in leaders and self._is_unbeaten(n)), None)
             if leader is not None:
