@@ -30,7 +30,7 @@ def run(
     began: float | None = None,
     **changes: Any,
 ) -> StudyResult:
-    """Search a space, or go on where an earlier search of the same name stopped.
+    """Search a space, or continue an earlier search of the same name.
 
     `space` is a file, the name of one that ships, or a loaded `Spec`. `objective` replaces the file's by a
     function of this process. `changes` go over the file's fields, as in `budget={"trials": 80}`,

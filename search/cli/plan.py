@@ -1,4 +1,4 @@
-"""`hpsearch plan`: predict how a search will go on this machine."""
+"""`hpsearch plan`: predict the course of a search on this machine."""
 
 from __future__ import annotations
 

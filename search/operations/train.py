@@ -57,8 +57,8 @@ def train(
     """Train one configuration to its end; the same again continues what was interrupted.
 
     `assignments` such as `learning_rate=1e-3`, and `changes` by name, go over the file's parameters. `merge`
-    writes a whole model, not only an adapter; `force` begins anew over an earlier run. `on_begin` is told the
-    configuration, the folder of the run, and the step that an earlier attempt got to.
+    writes a whole model, not only an adapter; `force` trains again over an earlier run. `on_begin` is told
+    the configuration, the folder of the run, and the step that an earlier attempt reached.
     """
     values = parse_assignments(list(assignments)) | (changes or {})
     document = load_document(file)

@@ -1,4 +1,4 @@
-"""Predicts how a search will go on this machine, and whether its budget is sensible."""
+"""Predicts the course of a search on this machine, and whether its budget is sensible."""
 
 from __future__ import annotations
 

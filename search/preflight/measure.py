@@ -85,7 +85,7 @@ class Measured:
 
     @property
     def drawn(self) -> list[Probe]:
-        """Of these the ones that the sampler may draw; all, where only the baseline is known."""
+        """Those of them that the sampler may draw; all if only the baseline is known."""
         return [p for p in self.probes if p.cost is not None] or self.known
 
     @property

@@ -36,24 +36,24 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Foretold:
-    """How far the values at a rung order trials as their ends do."""
+class RungCorrelation:
+    """How well the values at a rung order the trials as their last values do."""
 
     step: int  # of the rung
-    correlation: float | None  # -1 to 1; None where there are too few trials, or all are alike
+    correlation: float | None  # -1 to 1; None where there are too few trials, or all are equal
     trials: int
 
 
 @dataclass(frozen=True)
 class Audited:
-    """What came of the trials that were to stop and went on."""
+    """What the trials show that ran to their end although early stopping would have ended them."""
 
     ended: int  # of these trials; the others count nowhere yet
     let_through: int  # trials that early stopping let run to their end
     one_in: int  # the best of those: one in so many
     lost: Share | None  # that came among those best; None where there are too few of either
     better_than_all: int  # that ended better than all that were let through
-    rungs: tuple[Foretold, ...]
+    rungs: tuple[RungCorrelation, ...]
 
 
 def audited(
@@ -73,8 +73,8 @@ def audited(
         last_good = ranked[math.ceil(len(ranked) / one_in) - 1]
         lost = share(sum(loss <= last_good for loss in stopped), len(stopped))
     better = sum(loss < ranked[0] for loss in stopped) if ranked else 0
-    foretold = (Foretold(step, rank_correlation(pairs), len(pairs)) for step, pairs in rungs)
-    return Audited(len(stopped), len(ranked), one_in, lost, better, tuple(foretold))
+    correlations = (RungCorrelation(step, rank_correlation(pairs), len(pairs)) for step, pairs in rungs)
+    return Audited(len(stopped), len(ranked), one_in, lost, better, tuple(correlations))
 
 
 def share(count: int, of: int) -> Share:
@@ -88,7 +88,7 @@ def share(count: int, of: int) -> Share:
 
 
 def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Spearman's; what is equal shares a rank. None where there are too few, or one side is all alike."""
+    """Spearman's rank correlation; equal values share a rank. None for too few pairs, or constant values."""
     if len(pairs) < MIN_AUDITED:
         return None
     ranks = []

@@ -1,24 +1,22 @@
-"""How good the winner is: the best few of a search, trained again with fresh seeds.
+"""How good the winner is: the best few of a search, trained again with new seeds.
 
-The best of many noisy values is better than the configuration that it belongs to: the luckiest was picked.
-So the best few are trained again, each with the same new seeds, and judged by these values alone. The model
-is the two-way one, value = configuration + seed + noise: what a seed does to all configurations alike is no
-difference between them.
+The best of many noisy values flatters its configuration, which was partly lucky. So the best few are trained
+again, each with the same new seeds, and judged by these values alone. The model is two-way: value =
+configuration + seed + noise. What a seed does to all configurations is no difference between them.
 
-Of these means too the best is a lucky one, if less so. It is therefore drawn towards the mean of those that
-it was picked from, as far as their differences are such as noise makes (empirical Bayes, Efron and Morris
-1975): by noise / seeds / (what the means of the candidates vary by), and all the way where that is above 1.
-That takes the luck of the pick away, so the intervals around it are Student's, as if nobody had been picked.
-`benchmarks/confirm.py` shows that they cover the truth as often as they state.
+The best of these means is partly lucky too, if less so. It is therefore shrunk towards the mean of the
+candidates (empirical Bayes, Efron and Morris 1975) by noise / seeds / (variance of the candidates' means), at
+most by 1. That takes the luck of the selection away, so the intervals around it are Student's, as without a
+selection. `benchmarks/confirm.py` shows that they cover the truth as often as they state.
 
 | error of | spread | degrees of freedom |
 |---|---|---|
 | a difference | sqrt(2 noise / seeds) | those of the noise, (candidates - 1) (seeds - 1) |
 | a mean | sqrt((seed + noise) / seeds) | Satterthwaite 1946, of (MS_seed + (candidates - 1) MS_noise) |
 
-A candidate ties with the winner where noise may have made the difference of their means. Since the winner is
-the best of them, that holds for all pairs at once (Bonferroni): of three that are equally good one would else
-be called worse in one study of nine.
+A candidate ties with the winner if noise may explain the difference of their means. The winner was selected
+as the best, so this is tested for all pairs at once (Bonferroni). Otherwise, one of three equally good
+candidates would be called worse in one study of nine.
 """
 
 from __future__ import annotations
@@ -144,7 +142,7 @@ def _means(table: np.ndarray) -> np.ndarray:
 
 
 def _mean_squares(table: np.ndarray) -> tuple[float, float]:
-    """Of what a seed does to all candidates alike, and of the noise; the latter 0 with one candidate."""
+    """The mean squares of the seeds' effects and of the noise; the latter is 0 with one candidate."""
     count, seeds = table.shape
     seed_effect = table.mean(0) - table.mean()
     ms_seed = count * float(seed_effect @ seed_effect) / (seeds - 1)
@@ -153,7 +151,7 @@ def _mean_squares(table: np.ndarray) -> tuple[float, float]:
 
 
 def _errors(table: np.ndarray) -> tuple[_Error, _Error]:
-    """Of a mean, and of a difference between two; `table` [candidates, seeds]."""
+    """The error of a mean, and of a difference of two; `table` [candidates, seeds]."""
     count, seeds = table.shape
     ms_seed, ms_noise = _mean_squares(table)
     if count == 1:  # seeds and noise are one

@@ -53,9 +53,9 @@ def study_note(spec: Spec) -> str:
         "Trial 0 is the baseline where the space has one; it is never pruned. A trial's user attribute "
         "`reason` says why it ended; its artifacts are its reports, its output and its configuration.",
         "",
-        "A running trial with the attribute `paused` waits at that rung. One with `audited` was to stop "
-        "there and went on to its end. One with `confirms` trains that trial's configuration again, with a "
-        "new seed: its value is one of several, though the dashboard may call it the best.",
+        "A running trial with the attribute `paused` waits at that rung. One with `audited` would have "
+        "stopped there, but ran to its end. One with `confirms` trains that trial's configuration again, "
+        "with a new seed: its value is one of several, though the dashboard may call it the best.",
         "",
         f"`hpsearch show {spec.name}` explains the study, `hpsearch export {spec.name}` takes its winner.",
     ]

@@ -43,7 +43,7 @@ class TrialRow(Value):
 
 @dataclass(frozen=True)
 class Ending:
-    """Trials that ended early, and alike."""
+    """Trials that ended early for the same reason."""
 
     why: str
     state: str
@@ -65,7 +65,7 @@ def endings(spec: Spec, trials: Sequence[FrozenTrial]) -> list[Ending]:
 
 
 def why_ended(spec: Spec, trial: FrozenTrial) -> str:
-    """Why a trial ended early, in the few words it shares with those that ended alike."""
+    """Why a trial ended early, in few words that trials with the same reason share."""
     reason = str(trial.user_attrs.get("reason", "no reason recorded"))
     if trial.state == TrialState.FAIL:
         error_class = re.match(r"([A-Za-z_][\w.]*):", reason)

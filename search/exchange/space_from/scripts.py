@@ -299,5 +299,5 @@ class _Reader(Literals):
 
 
 def _main_name(names: list[str]) -> str | None:
-    """Of an option's names the first with two dashes, else with one, else the first; None without any."""
+    """The first of an option's names with two dashes, else with one, else without; None without names."""
     return max(names, key=lambda name: (name.startswith("--"), name.startswith("-")), default=None)
