@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from hpsearch.search.cli.commands import words_of
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.run import _conclude, _finished
-from hpsearch.search.engine import clock
 from hpsearch.search.results.report import study_report
 from hpsearch.search.results.study import StudyResult
 from hpsearch.storage.studies import ELAPSED
@@ -147,11 +145,10 @@ def test_a_budget_below_what_has_run_is_extended_beyond_that(study: DrivenStudy,
 
 
 def test_a_search_whose_time_is_over_says_what_extends_it_though_a_trial_waits(
-    study: DrivenStudy, make_spec: Any, monkeypatch: pytest.MonkeyPatch
+    study: DrivenStudy, make_spec: Any
 ) -> None:
     now = 100.0
-    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: now))
-    driver = study.driver(make_spec(budget={"time": 60.0}))
+    driver = study.driver(make_spec(budget={"time": 60.0}), clock=lambda: now)
     asked(driver)
     for now, options in ((130.0, []), (170.0, ["--time", "2m"])):  # noqa: B007  # the clock above
         driver.close()
