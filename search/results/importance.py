@@ -10,6 +10,7 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial
 
+from ..formatting import counted
 from ..sampling.view import StudyAtRung
 from ..scheduling.observed import comparable_trials
 from .study import StudyResult
@@ -42,7 +43,7 @@ def importances_of(result: StudyResult) -> tuple[dict[str, Importance], str | No
         return {}, f"importance needs {FEWEST} trials that compare, there are {len(trials)}"
     if len({trial.value for trial in trials}) == 1:
         return {}, f"importance: the values of {len(trials)} trials are all the same"
-    where = "complete trials" if step is None else f"trials at {step:,} {result.spec.resource}"
+    where = "complete trials" if step is None else f"trials at {counted(step, result.spec.resource)}"
     said = f"importance: PED-ANOVA over {len(trials)} {where}"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of few trials, which is said below
