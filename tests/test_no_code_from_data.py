@@ -54,7 +54,6 @@ ALLOWED = {
     ("objectives/user/config_file.py", "YAML() of another type than safe"): "the same, with its comments",
     ("objectives/tables/sklearn.py", "import_module"): "a part of scikit-learn, by its name in ESTIMATORS",
     ("objectives/tables/columns.py", "skops.io.load"): "a model, of scikit-learn's and numpy's types alone",
-    ("search/backends/__init__.py", "import_module"): "a backend's, by its name in a table",
     ("search/operations/__init__.py", "import_module"): "an operation's, by its name in a table",
     ("objectives/user/function.py", "import_module"): "what the space's `objective:` names",
     ("objectives/user/function.py", "exec_module"): "the same, where it names a file",
