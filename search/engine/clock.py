@@ -17,9 +17,7 @@ MAX_SETBACK_SECONDS = 2.0  # of the machine's clock, before the user is told
 class SearchClock:
     """The time of one search, by a monotonic clock."""
 
-    def __init__(
-        self, study: optuna.Study, begun: float | None, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, study: optuna.Study, begun: float | None, now: Callable[[], float]) -> None:
         """`begun`: the time of the clock from which the search's time counts; by default `now`."""
         self._study = study
         self.now = now

@@ -191,9 +191,9 @@ class TrialCosts:
         if self._summary is None:
             last = list(islice(reversed(self._costs.items()), RECENT_TRIALS))
             setup = statistics.median([cost.setup for _, cost in last if cost.seen is None] or [0.0])
-            costs = [(n, cost if cost.seen is None else cost.split(setup)) for n, cost in last]
+            costs = [(number, cost.split(setup)) for number, cost in last]
             wholes = [
-                cost.setup + cost.per_unit * units
+                cost.seconds(units)
                 for number, cost in costs
                 if (units := self._ends.get(number, self._units)) is not None
             ]

@@ -65,8 +65,8 @@ class Driver:
         memory: MemoryLimit | None = None,
     ) -> None:
         """`threads`: of each worker; by default those that the study was begun with. `slots`: trials at a
-        time, as far as known. `shutdown_seconds`: what the backend needs after its
-        last training. `begun`: the time of the `clock` from which the search's time counts; by default now.
+        time, as far as known. `shutdown_seconds`: what the backend needs after its last training. `begun`:
+        the time of the `clock` from which the search's time counts; by default now.
         """
         self.spec = spec
         self._storage = storage

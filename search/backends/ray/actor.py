@@ -115,7 +115,7 @@ class WorkerActor:
         return {}
 
     def _start_waiting(self) -> None:
-        """Give the worker the trials that wait, as far as those that leave it have made room."""
+        """Give the worker the trials that wait, while it has room for them."""
         while self._waiting and len(here := self._worker.numbers) < self._worker.capacity:
             if self._waiting[0]["number"] in here:
                 return  # it is still leaving
