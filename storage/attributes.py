@@ -13,7 +13,7 @@ import sqlalchemy
 from optuna.trial import FrozenTrial
 
 from . import StorageError
-from .trial_attrs import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, THREADS, TOOK, TRAINED
+from .trial_attrs import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, STOPPED, THREADS, TOOK, TRAINED
 
 Sound = Callable[[Any], bool]
 UNREADABLE = (ValueError, LookupError, TypeError, AssertionError, ArithmeticError, RecursionError)
@@ -43,8 +43,20 @@ is_text_or_none = is_a(str, type(None))
 _TRIAL: dict[str, Sound] = {
     **dict.fromkeys((CONFIRMS, CONFIRMS_SEED, AUDITED, AT_RUNG, "retries"), is_count),
     **dict.fromkeys(("error", "reason", "traceback"), is_text),
-    EVENTS: lambda value: type(value) is list and all(map(is_text, value)),
+    EVENTS: lambda value: type(value) is list and all(map(_is_event, value)),
 }
+_TRIAL_SYSTEM: dict[str, Sound] = {
+    **dict.fromkeys((TRAINED, THREADS), is_count),
+    TOOK: is_seconds,
+    STOPPED: lambda value: type(value) is dict and is_text(value.get("kind")) and is_text(value.get("why")),
+}
+
+
+def _is_event(value: Any) -> bool:
+    """Whether it is an event of a trial; older versions stored sentences."""
+    counts = dict.fromkeys(("step", "rank", "of"), is_count)
+    texts = dict.fromkeys(("kind", "reason", "error", "text"), is_text)
+    return is_text(value) or mapping_with(**counts, **texts, alike=is_a(dict))(value)
 
 
 def check(who: str, attrs: Mapping[str, Any], kinds: Mapping[str, Sound]) -> None:
@@ -62,7 +74,7 @@ def check_trials(name: str, trials: Sequence[FrozenTrial]) -> None:
     for trial in trials:
         who, attrs = f'trial {trial.number} of the study "{name}"', trial.user_attrs
         check(who, attrs, _TRIAL)
-        check(who, trial.system_attrs, {TRAINED: is_count, TOOK: is_seconds, THREADS: is_count})
+        check(who, trial.system_attrs, _TRIAL_SYSTEM)
         for value in (*(trial.values or ()), *trial.intermediate_values.values()):
             if type(value) is not float:
                 raise _refused(who, "a value", value)

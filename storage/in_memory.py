@@ -12,7 +12,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from . import StorageError
-from .trial_attrs import EVENTS
+from .trial_attrs import EVENTS, STOPPED
 
 REVIVED = "hpsearch:revived"  # how many ended trials were requeued, which tells caches that they are stale
 
@@ -76,8 +76,9 @@ class StudyInMemory(optuna.storages.InMemoryStorage):
         self.forget(number, *forget)
         trial = copy.copy(self._get_trial(trial_id))
         trial.state, trial.values, trial.datetime_complete = TrialState.WAITING, None, None
+        trial.system_attrs = {k: v for k, v in trial.system_attrs.items() if k != STOPPED}
         self._set_trial(trial_id, trial)
-        self.add_event(trial, f"retried on request; it had failed: {reason}")
+        self.add_event(trial, {"kind": "retried", "reason": reason})
         self._open.add(number)
         self._expect_waiting()
         self.set_study_user_attr(self._study, REVIVED, self.attrs.get(REVIVED, 0) + 1)
@@ -89,8 +90,8 @@ class StudyInMemory(optuna.storages.InMemoryStorage):
         trial.user_attrs = {k: v for k, v in trial.user_attrs.items() if k not in attrs}
         self._set_trial(trial_id, trial)
 
-    def add_event(self, trial: FrozenTrial, event: str) -> None:
-        """Add an event, in words, to what happened to a trial."""
+    def add_event(self, trial: FrozenTrial, event: dict[str, Any]) -> None:
+        """Add an event, with its kind, to what happened to a trial."""
         self.set_trial_user_attr(trial._trial_id, EVENTS, [*trial.user_attrs.get(EVENTS, ()), event])
 
     def _expect_waiting(self) -> None:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any, Literal
 
 import optuna
@@ -48,7 +49,19 @@ ELAPSED = "hpsearch:elapsed_seconds"  # searched so far, over all resumes
 TEXTS = "hpsearch:texts"  # the SHA-256 of each text that it trains on, by its path
 FOLDER = "hpsearch:folder"  # the name of its folder under runs
 MEMORY = "hpsearch:memory"  # what trials take of this machine's memory, as far as it was measured
+PHASE = "hpsearch:phase"  # of its search: a `Phase`
 PAUSED = "hpsearch:paused"  # whether its search waits to be resumed
+
+
+class Phase(StrEnum):
+    """What a search does. A failed trial that is retried takes it back to an earlier phase."""
+
+    SEARCHING = "searching"
+    AUDITING = "auditing"  # trials of the audit run to their end
+    CONFIRMING = "confirming"  # the best trials are trained again with new seeds
+    OVER = "over"
+
+
 _KINDS = {
     SPEC: mapping_with(
         name=is_text,
@@ -69,6 +82,7 @@ _KINDS = {
     ID: is_text,
     FOLDER: is_text,  # `study_folder` makes a name of whatever it is
     MEMORY: is_a(dict, type(None)),
+    PHASE: lambda value: value in tuple(Phase),
     PAUSED: is_a(bool),
 }
 ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks several times a second
@@ -98,6 +112,11 @@ class StudySummary:
     budget: int | None = None
     paused: bool = False
     unreadable: str | None = None  # why nothing else is known of it
+
+
+def phase_of(attrs: Mapping[str, Any]) -> Phase:
+    """The phase of a study's search, or the last one it was in."""
+    return Phase(attrs.get(PHASE, Phase.SEARCHING))
 
 
 def open_live(

@@ -11,10 +11,10 @@ from optuna.trial import FrozenTrial, TrialState
 CONFIRMS = "confirms"  # user attribute: the number of the trial whose configuration this one trains again
 CONFIRMS_SEED = "confirms_seed"  # user attribute: the index of its new seed, from 0
 AUDITED = "audited"  # user attribute: the step at which early stopping would have ended the trial
-EVENTS = "events"  # user attribute: what happened to the trial, in words
-STARTED_OVER = "could not go on from its checkpoint"  # the beginning of an event after a kill or a fault
+EVENTS = "events"  # user attribute: what happened to the trial, see `search.trials.events`
 AT_RUNG = "paused"  # user attribute: the step of the rung at which the trial is paused
 
+STOPPED = "hpsearch:stopped"  # system attribute: why it did not run to its end, see `search.trials.stops`
 TRAINED = "hpsearch:trained"  # system attribute: the last step trained, where it is after the last report
 TOOK = "hpsearch:took"  # system attribute of a trial without a worker: seconds that it has trained
 THREADS = "hpsearch:threads"  # system attribute: of its worker, where they are not those of the study

@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ...storage.studies import Phase
 from ...storage.trial_attrs import audited_at, confirms, state_of
 from ..engine.watcher import SearchView
 from ..formatting import counted
@@ -129,6 +130,8 @@ def picture(search: SearchView) -> Group:
         ProgressBar(total=total or max(done, 1), completed=done, width=24), _pace(search, done, total)
     )
     head.add_row(search.spec.metric, _best_text(search))
+    if search.phase in (Phase.AUDITING, Phase.CONFIRMING):
+        head.add_row("now", Text(str(search.phase)))
     if search.stop_reason is not None:
         ending = "running trials end at their next report; Ctrl-C ends them now"
         head.add_row("stopping", Text(f"{search.stop_reason}; {ending}", style="yellow"))

@@ -80,7 +80,7 @@ def study_screen(report: StudyReport, options: Sequence[str]) -> Group:
     """A whole study; `options` are those that its commands need to find it."""
     head = Text(report.name, style="bold")
     if report.searching is not None:
-        doing = "paused" if report.paused else "searching now"
+        doing = "paused" if report.paused else f"{report.phase} now"
         head.append(f"  {doing}, process {report.searching}", style="cyan")
     about = (
         f"{report.goal}s {report.metric} of {report.objective}: "

@@ -9,11 +9,12 @@ from optuna.trial import FrozenTrial, TrialState
 from ...storage import DatabaseUnavailable
 from ...storage.live import StudyCommand
 from ...storage.trial_attrs import at_rung
+from ..trials.stops import Stop
 
 if TYPE_CHECKING:
     from .lifecycle import TrialLifecycle
 
-KILLED_ERROR = "killed by hpsearch kill"
+KILLED = Stop("killed", "killed by hpsearch kill")
 FAILURE_ATTRS = ("error", "reason", "retries", "traceback")  # a retry begins without these attributes
 
 
@@ -72,7 +73,7 @@ class CommandInbox:
         """End a running, paused or requeued trial as failed."""
         waiting = [trial.number for trial in self._lifecycle.trials if _has_begun_and_waits(trial)]
         if number in self._lifecycle.running or number in waiting:
-            self._lifecycle.fail(self._lifecycle.detach_from_worker(number), KILLED_ERROR)
+            self._lifecycle.fail(self._lifecycle.detach_from_worker(number), KILLED.reason, KILLED)
         else:
             self._driver.say(f"trial {number} is not running, so it cannot be killed")
 

@@ -15,6 +15,8 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import optuna
@@ -24,14 +26,18 @@ from optuna.trial import FrozenTrial
 from ...spaces import Spec
 from ...storage.files import OUTPUT, drop_checkpoint, has_checkpoint
 from ...storage.live import LiveStorage
-from ...storage.studies import MEMORY
-from ...storage.trial_attrs import AUDITED, CONFIRMS, STARTED_OVER, has_reported, is_baseline
+from ...storage.studies import MEMORY, PHASE, Phase, phase_of
+from ...storage.trial_attrs import audited_at, has_reported, is_baseline
 from ..formatting import counted
 from ..sampling.factory import make_sampler
+from ..scheduling.audit import mark_audited
+from ..scheduling.decision import Decision, Pause, Requeue, Situation, decide
 from ..scheduling.rungs import promotes
-from ..scheduling.standings import pruning_reason
-from ..scheduling.study_promotion import StudyPromotion
-from ..trials.retries import failed_alike
+from ..scheduling.standings import pruning_stop
+from ..scheduling.study_promotion import RungEntry, StudyPromotion
+from ..trials.events import event_in_words
+from ..trials.retries import failed_alike, has_failed_with
+from ..trials.stops import Stop, diverged, failed
 from .budget import BudgetTracker, spent_on
 from .clock import SearchClock
 from .commands import CommandInbox
@@ -96,6 +102,7 @@ class Driver:
         self._queue = TrialQueue(self._lifecycle, self._deadline, self._budget)
         self._remarked: set[str] = set()  # kinds of remarks that the user has seen
         self._learned = 0  # changes of the storage whose memory use is learned
+        self.phase = phase_of(storage.attrs)
         self.stop_reason: str | None = None  # why no more trials are asked
         self.fatal: str | None = None  # why the search failed
         if memory is not None and memory.line is not None:
@@ -163,30 +170,37 @@ class Driver:
         """The next trial to run; None if there is none now. None while nothing runs means the end."""
         self._learn_memory()
         while not self.paused and not self.stopped:
-            left = self._seconds_left()
-            waiting = self._queue.waiting(left)
-            all_asked = waiting is None and self._queue.all_asked()
-            promoted = self._queue.promoted(left, all_asked)
-            begins = self._deadline.seconds_to_next_rung(None, 0) <= left and not all_asked
-            if waiting is None and promoted is None and not begins:
-                searching = any(each.confirms is None for each in self.running.values())
-                if searching and self.stop_reason is None:
+            chosen = self._queue.next(self._seconds_left())
+            if chosen is None:
+                if not self._continues():
                     return None
-                if self.stop_reason is None and not all_asked:
-                    self.stop(self._budget.time_spent_reason())
-                if self._queue.audit_paused():  # running trials of the search end at their next reports
-                    continue
-                if searching or not self._queue.confirm(ended_early=self.stop_reason is not None):
-                    return None
-                continue
-            running = self._queue.begin(waiting, promoted)
-            if running is None:
-                continue
-            self._costs.slots = max(self._costs.slots, len(self.running))
-            self._lifecycle.flush()
-            if running.number in self.running:  # the database has accepted it
-                return self._lifecycle.assignment(running)
+            elif (running := self._queue.begin(chosen)) is not None:
+                self._enter(chosen.phase)
+                self._costs.slots = max(self._costs.slots, len(self.running))
+                self._lifecycle.flush()
+                if running.number in self.running:  # the database has accepted it
+                    return self._lifecycle.assignment(running)
         return None
+
+    def _continues(self) -> bool:
+        """Whether the search has something to do now, although none of its trials can begin."""
+        searches = [each for each in self.running.values() if each.confirms is None]
+        if searches and self.stop_reason is None:
+            return False
+        if self.stop_reason is None and not self._queue.all_asked():
+            self.stop(self._budget.time_spent_reason())
+        if self._queue.resume_audit():  # running trials of the search end at their next reports
+            return True
+        if searches:
+            return False
+        confirms = self._queue.confirm(ended_early=self.stop_reason is not None)
+        self._enter(Phase.CONFIRMING if confirms or self.running else Phase.OVER)
+        return confirms
+
+    def _enter(self, phase: Phase) -> None:
+        if phase != self.phase:
+            self.phase = phase
+            self.study.set_user_attr(PHASE, phase)
 
     def _learn_memory(self) -> None:
         if self._memory is not None:
@@ -212,8 +226,8 @@ class Driver:
         running = self.running[number]
         running.metrics.update(metrics)
         if not math.isfinite(value):
-            diverged = f"diverged: {self.spec.metric} was {value} at {counted(step, self.spec.resource)}"
-            return self._lifecycle.prune_untrainable(running, "diverged", diverged)
+            at = counted(step, self.spec.resource)
+            return self._lifecycle.stop(running, diverged(f"{self.spec.metric} was {value} at {at}"))
         if step > self._storage.largest_step:
             most = f"this database holds steps up to {self._storage.largest_step:,}"
             error = f"it reported step {step:,}, and {most}; report in a larger unit, or search in SQLite"
@@ -230,23 +244,62 @@ class Driver:
             running.trained = reached
             running.attempt.report(reached, running.seconds if seconds is None else seconds)
         self._deadline.learn(running)
-        pauses = self._promotion is not None and self._promotion.pauses(
-            self.trials[number],
-            can_wait=lambda: has_checkpoint(self._lifecycle.folder(number)),
-            is_last_chance=lambda other: self._deadline.is_last_chance(number, other, self._seconds_left()),
-        )
-        reason = self._end_reason(running, step)
-        if reason is not None:
-            if pauses and self._promotion is not None:
-                self._promotion.leave_rung(self.trials[number])
-            self._lifecycle.prune(running, reason)
-            return reason
-        if pauses and (paused := self._pause_trial(running)) is not None:
-            return paused
-        has_only_to_return = step == self.spec.early_stopping.max  # requeued, it would have nothing to train
-        if self._clock.requeues and not has_only_to_return:
+        rung = self._rung_entry(running)
+        return self._apply(running, decide(self._situation(running, rung)), rung)
+
+    def _rung_entry(self, running: RunningTrial) -> RungEntry | None:
+        """The entry of a trial at the rung that its report has brought it to, if any.
+
+        To resume later costs the start-up again. So a trial that leads goes first if it would be too late.
+        """
+        if self._promotion is None:
+            return None
+        number = running.number
+        can_wait = partial(has_checkpoint, self._lifecycle.folder(number))
+        rung = self._promotion.enter(self.trials[number], can_wait)
+        if rung is None or not rung.leads:
+            return rung
+        is_last = self._deadline.is_last_chance(number, rung.first, self._seconds_left())
+        return replace(rung, goes_first=is_last)
+
+    def _situation(self, running: RunningTrial, rung: RungEntry | None) -> Situation:
+        """What the decision about a trial depends on, as of its report."""
+        trial, step, last = self.trials[running.number], running.reported, self.spec.early_stopping.max
+        over = stop = requeues = None
+        waits = rung is not None and not rung.goes_first
+        is_at_end = last is not None and step >= last  # its cost is spent
+        if running.confirms is None and audited_at(trial) is None and not is_at_end:
+            prunes = running.trial.should_prune()  # also for the baseline: this notes its rung for the others
+            self._check_ends()
+            if not is_baseline(trial):  # a search ends with a winner, and a baseline to compare it with
+                if self.stop_reason is not None and not self.stopped:
+                    over = Stop("over", self.stop_reason)
+                elif prunes:
+                    stop = pruning_stop(self.study, self.spec, trial.number, step)
+                elif rung is not None and waits:
+                    stop = rung.stop
+        if self._clock.requeues and step != last:  # requeued at its end, it would have nothing to train
+            requeues = "the search is paused" if self.paused else "the search is stopping"
+        in_audit = stop is not None and trial.number in self._budget.audit
+        return Situation(over, stop, in_audit, waits and stop is None, requeues)
+
+    def _apply(self, running: RunningTrial, decision: Decision, rung: RungEntry | None) -> str | None:
+        """Carry out a decision. Returns why the trial does not continue; None if it does."""
+        number, promotion = running.number, self._promotion
+        if isinstance(decision, Stop):
+            return self._lifecycle.stop(running, decision)
+        if isinstance(decision, Pause):
+            assert promotion is not None
+            event, audit = self._lifecycle.pause(running), self._budget.audit
+            self._lifecycle.stop_paused(n for n in promotion.rule.cannot_be_promoted() if n not in audit)
+            return event
+        if rung is not None and promotion is not None:
+            (promotion.promote if decision.audited is None else promotion.leave)(self.trials[number])
+        if decision.audited is not None:
+            mark_audited(self._storage, self.trials[number], decision.audited.reason)
+        if isinstance(decision, Requeue):
             self.requeue(number)
-            return "the search is paused" if self.paused else "the search is stopping"
+            return decision.reason
         self._lifecycle.flush()
         return None
 
@@ -254,8 +307,7 @@ class Driver:
         """The objective returned `value`, `seconds` after it was called."""
         running = self.running[number]
         if not math.isfinite(value):
-            reason = f"diverged: the objective returned {value}"
-            self._lifecycle.prune_untrainable(running, "diverged", reason)
+            self._lifecycle.stop(running, diverged(f"the objective returned {value}"))
             return
         running.attempt.ended = running.seconds if seconds is None else seconds
         self._deadline.learn(running, running.trained)
@@ -273,18 +325,19 @@ class Driver:
             why = f"trial {number} cannot write: {failure.message}"
             self.fatal = f"{why}; make room, and the same command resumes the search"
             self.request_stop(self.fatal)
-        elif failure.kind == "checkpoint" and not self._is_known(failure):
-            event = f"{STARTED_OVER} ({failure.message}); it starts over"
-            self.say(f"trial {number} {event}")
+        elif failure.kind == "checkpoint" and not has_failed_with(failure.message, self.trials):
+            event = {"kind": "started_over", "error": failure.message}
+            self.say(f"trial {number} {event_in_words(event, self.spec.resource)}")
             self._storage.add_event(self.trials[number], event)
             drop_checkpoint(folder)
             self.requeue(number)
         elif failure.kind == "silent" and not any(map(has_reported, self.trials)):
-            self._lifecycle.fail(running, failure.message, failure.whole_reason(folder / OUTPUT))
+            self._lifecycle.fail(running, failure.message, failed(failure.whole_reason(folder / OUTPUT)))
             self.fatal = f"trial {number}: {self.trials[number].user_attrs['reason']}"
             self.request_stop(self.fatal)
         elif failure.kind == "memory":
-            self._lifecycle.prune_untrainable(running, "out_of_memory", f"out of memory: {failure.message}")
+            reason = f"out of memory: {failure.message}"
+            self._lifecycle.stop(running, Stop("out_of_memory", reason, "out of memory"))
         elif running.attempts <= self.spec.execution.retries and may_retry:
             running.trial.set_user_attr("retries", running.attempts)
             running.trial.set_user_attr("error", failure.message)
@@ -292,19 +345,15 @@ class Driver:
         else:
             if failure.traceback:
                 running.trial.set_user_attr("traceback", failure.traceback)
-            self._lifecycle.fail(running, failure.message, failure.whole_reason(folder / OUTPUT))
+            self._lifecycle.fail(running, failure.message, failed(failure.whole_reason(folder / OUTPUT)))
             self._check_same_failures()
 
     def remark(self, number: int, kind: str, text: str) -> None:
         """Store a remark about a trial. The user sees only the first of each kind."""
-        self._storage.add_event(self.trials[number], text)
+        self._storage.add_event(self.trials[number], {"kind": "remark", "text": text})
         if kind not in self._remarked:
             self._remarked.add(kind)
             self.say(f"trial {number}: {text}")
-
-    def _is_known(self, failure: Failure) -> bool:
-        """Whether a trial has failed like this that did not resume from a checkpoint."""
-        return any(trial.user_attrs.get("error") == failure.message for trial in self.trials)
 
     def requeue(self, number: int) -> None:
         """Requeue a trial: it waits, with its reports and checkpoint, for this or a later search."""
@@ -321,7 +370,7 @@ class Driver:
             for number in self._budget.overdue_trials():
                 self._lifecycle.end_out_of_time(number)
         if self._budget.confirmation_is_settled:  # confirmation runs do not depend on paused trials
-            self._lifecycle.prune_all_waiting(MAX_ENDED_PER_TICK)
+            self._lifecycle.stop_all_paused(MAX_ENDED_PER_TICK)
         if (message := self._clock.tick()) is not None:
             self.say(message)
         self._lifecycle.flush()
@@ -340,9 +389,10 @@ class Driver:
     def finish(self) -> None:
         """End the waiting trials, if the search is over."""
         if not (self.stopped or self.paused or self.fatal):
-            self._lifecycle.prune_all_waiting()
+            self._enter(Phase.OVER)
+            self._lifecycle.stop_all_paused()
             for trial in self._lifecycle.tally.waiting:
-                if AUDITED in trial.user_attrs:
+                if audited_at(trial) is not None:
                     self._lifecycle.end_out_of_time(trial.number)
                 elif "error" in trial.user_attrs:  # the search was over before its retry
                     running = self._lifecycle.detach_from_worker(trial.number)
@@ -382,44 +432,6 @@ class Driver:
     def _seconds_left(self) -> float:
         """Seconds left for trials of the search; -inf once no more are asked."""
         return self._budget.time_left() if self.stop_reason is None else -math.inf
-
-    # Whether a trial ends or pauses
-
-    def _end_reason(self, running: RunningTrial, step: int) -> str | None:
-        """Why a trial ends at this report; None if it does not."""
-        attrs = self.trials[running.number].user_attrs
-        if CONFIRMS in attrs or AUDITED in attrs:
-            return None
-        last = self.spec.early_stopping.max
-        if last is not None and step >= last:
-            return None  # its cost is spent
-        prunes = running.trial.should_prune()  # also for the baseline: this notes its rung for the others
-        self._check_ends()
-        if is_baseline(self.trials[running.number]):
-            return None  # a search ends with a winner, and a baseline to compare it with
-        if self.stop_reason is not None and not self.stopped:
-            return self.stop_reason
-        if not prunes:
-            return None
-        reason = pruning_reason(self.study, self.spec, running.number, step)
-        return None if self._queue.starts_audit(running.number, reason) else reason
-
-    def _pause_trial(self, running: RunningTrial) -> str | None:
-        """Pause a trial at its rung, and end paused ones that cannot be promoted. None if it continues."""
-        assert self._promotion is not None
-        number = running.number
-        if not has_checkpoint(self._lifecycle.folder(number)):
-            trial = self.trials[number]
-            reason = f"{self._promotion.why_not_promoted(trial, 'stopped')}; it left no checkpoint"
-            self._promotion.leave_rung(trial)
-            if self._queue.starts_audit(number, reason):
-                return None
-            self._lifecycle.prune(running, reason)
-            return reason
-        event, audit = self._lifecycle.pause(running), self._budget.audit
-        hopeless = self._promotion.rule.cannot_be_promoted()
-        self._lifecycle.prune_waiting(each for each in hopeless if each not in audit)
-        return event
 
     # Whether the search is over
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from ...objectives.guides import RunEnd
 from ...spaces import Derived, Spec, nested
 from ...storage import DatabaseUnavailable, StorageError
 from ...storage.connection import patiently
@@ -53,6 +53,7 @@ from ..scheduling.study_promotion import StudyPromotion
 from ..trials.advice import when_worse, with_advice
 from ..trials.export import document, render, seed_of
 from ..trials.reports import read_reports
+from ..trials.stops import Stop, failed
 from .clock import SearchClock
 from .confirmation import confirmation_candidates, outstanding_confirmations
 from .confirmation_size import ConfirmationSize
@@ -199,7 +200,7 @@ class TrialLifecycle:
     def resume(self, waiting: FrozenTrial, *, promoted: bool = False) -> RunningTrial:
         """Resume a trial of an earlier search or attempt, with its number, parameters and reports."""
         if self.promotion is not None and at_rung(waiting):
-            self.promotion.leave_rung(waiting, promoted=promoted)
+            (self.promotion.promote if promoted else self.promotion.leave)(waiting)
         self.storage.set_trial_state_values(waiting._trial_id, TrialState.RUNNING)
         return self._restore_progress(self._configured(waiting._trial_id), waiting)
 
@@ -325,58 +326,58 @@ class TrialLifecycle:
     def complete(self, running: RunningTrial, value: float) -> None:
         """End a trial with its value."""
         advice = when_worse(self.spec, running.config, self.folder(running.number), self.best)
-        self._write_ended([self._ended(running, TrialState.COMPLETE, advice, value)])
+        if advice is not None:
+            running.trial.set_user_attr("reason", advice)
+        self._write_ended([self._ended(running, TrialState.COMPLETE, value)])
 
-    def prune(self, running: RunningTrial, reason: str) -> None:
-        """End a trial early, by a decision of the search."""
-        self._write_ended([self._ended(running, TrialState.PRUNED, reason)])
+    def stop(self, running: RunningTrial, stop: Stop) -> str:
+        """End a trial early. Returns why, in a sentence.
 
-    def prune_untrainable(self, running: RunningTrial, constraint: RunEnd, reason: str) -> str:
-        """End a trial whose configuration cannot be trained, as infeasible, so that samplers avoid it.
-
-        Optuna ranks infeasible trials last. Its dashboard reads only the older `constraints` attribute.
+        One whose configuration cannot be trained becomes infeasible, so that samplers avoid it. Optuna ranks
+        infeasible trials last; its dashboard reads only the older `constraints` attribute.
         """
-        folder = self.folder(running.number)
-        reason = with_advice(reason, self.spec, running.config, folder, constraint, self.best)
-        running.trial.set_constraint(constraint, 1.0)
-        self.storage.set_trial_system_attr(running.trial._trial_id, "constraints", [1.0])
-        self.prune(running, reason)
-        return reason
+        if (constraint := stop.untrainable) is not None:
+            folder = self.folder(running.number)
+            reason = with_advice(stop.reason, self.spec, running.config, folder, constraint, self.best)
+            stop = replace(stop, reason=reason)
+            running.trial.set_constraint(constraint, 1.0)
+            self.storage.set_trial_system_attr(running.trial._trial_id, "constraints", [1.0])
+        self._write_ended([self._stopped(running, TrialState.PRUNED, stop)])
+        return stop.reason
 
     def end_out_of_time(self, number: int) -> None:
         """End a trial for which there is no time left, without a report of its own."""
-        self.prune(self.detach_from_worker(number), "the time of the search is over")
+        self.stop(self.detach_from_worker(number), Stop("over", "the time of the search is over"))
 
-    def prune_waiting(self, numbers: Iterable[int], reason: str | None = None) -> None:
+    def stop_paused(self, numbers: Iterable[int], stop: Stop | None = None) -> None:
         """End paused trials in one transaction; by default because they cannot be promoted."""
         ended = []
         for number in numbers:
             assert self.promotion is not None
             trial = self.trials[number]
-            why = reason or self.promotion.why_not_promoted(trial)
-            self.promotion.leave_rung(trial)
+            why = stop or self.promotion.stop_of_paused(trial)
+            self.promotion.leave(trial)
             # There may be hundreds, so their configurations are not resolved again.
             running = self._register(
                 optuna.Trial(self.study, trial._trial_id), dict.fromkeys(self.spec.parameters)
             )
             self._restore_progress(running, trial)
-            ended.append(self._ended(running, TrialState.PRUNED, why))
+            ended.append(self._stopped(running, TrialState.PRUNED, why))
         self._write_ended(ended)
 
-    def prune_all_waiting(self, most: int | None = None) -> None:
+    def stop_all_paused(self, most: int | None = None) -> None:
         """End all paused trials, or at most `most` of them."""
-        self.prune_waiting([trial.number for trial in self.tally.open if at_rung(trial)][:most])
+        self.stop_paused([trial.number for trial in self.tally.open if at_rung(trial)][:most])
 
-    def fail(self, running: RunningTrial, error: str, reason: str | None = None) -> None:
-        """End a trial with an error, which is also the reason unless another is given."""
+    def fail(self, running: RunningTrial, error: str, stop: Stop | None = None) -> None:
+        """End a trial with an error, which is also the reason unless `stop` gives another."""
         running.trial.set_user_attr("error", error)
-        self._write_ended([self._ended(running, TrialState.FAIL, reason or error)])
+        self._write_ended([self._stopped(running, TrialState.FAIL, stop or failed(error))])
 
     def adopt_foreign_end(self, foreign: FrozenTrial) -> None:
         """End a trial here as another program has ended it in the database."""
-        running = self.detach_from_worker(foreign.number)
-        ended = self._ended(running, foreign.state, "ended by another program", foreign.value)
-        self._write_ended([ended])
+        running, stop = self.detach_from_worker(foreign.number), Stop("foreign", "ended by another program")
+        self._write_ended([self._stopped(running, foreign.state, stop, foreign.value)])
 
     def detach_from_worker(self, number: int) -> RunningTrial:
         """Take a trial that is to end from its worker, which is to be killed, or from the waiting ones."""
@@ -385,13 +386,16 @@ class TrialLifecycle:
         self.cancelled.append(number)
         return self.running[number]
 
-    def _ended(
-        self, running: RunningTrial, state: TrialState, reason: str | None, value: float | None = None
+    def _stopped(
+        self, running: RunningTrial, state: TrialState, stop: Stop, value: float | None = None
     ) -> FrozenTrial:
+        """End a trial in memory that does not run to its end."""
+        stop.note(self.storage, running.trial._trial_id)
+        return self._ended(running, state, value)
+
+    def _ended(self, running: RunningTrial, state: TrialState, value: float | None = None) -> FrozenTrial:
         """End a trial in memory."""
         trial = running.trial
-        if reason is not None:
-            trial.set_user_attr("reason", reason)
         for name, metric in running.metrics.items():
             taken = name in RESERVED_ATTRS or name in running.config
             trial.set_user_attr(f"last_{name}" if taken else name, metric)

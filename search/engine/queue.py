@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial
 
 from ...storage.files import has_checkpoint
-from ...storage.trial_attrs import AUDITED, CONFIRMS, CONFIRMS_SEED, at_rung, confirms, is_baseline
+from ...storage.studies import Phase
+from ...storage.trial_attrs import CONFIRMS, CONFIRMS_SEED, at_rung, audited_at, confirms, is_baseline
 from ..sampling.whole_sampler import WholeSampler
 from ..scheduling.audit import mark_audited
-from ..trials.retries import REFUSED_PREFIX
+from ..trials.stops import Stop
 from .budget import BudgetTracker
 from .deadline import Deadline
 from .lifecycle import InvalidTrial, TrialLifecycle
 from .running import RunningTrial
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A trial that may begin: a waiting one, a paused one that is promoted, or else a new one."""
+
+    waiting: FrozenTrial | None = None
+    promoted: int | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the search to which it belongs."""
+        if self.waiting is not None and confirms(self.waiting) is not None:
+            return Phase.CONFIRMING
+        is_audited = self.waiting is not None and audited_at(self.waiting) is not None
+        return Phase.AUDITING if is_audited else Phase.SEARCHING
 
 
 class TrialQueue:
@@ -29,12 +47,23 @@ class TrialQueue:
         self._budget = budget
         self._exhausted = False  # whether the user knows that all configurations are tried
 
-    def waiting(self, left: float) -> FrozenTrial | None:
-        """The first waiting trial that may resume; `left`: seconds left for trials of the search."""
-        return next((t for t in self._lifecycle.tally.waiting if self._may_resume(t, left)), None)
+    def next(self, left: float) -> Candidate | None:
+        """What trains next: the first waiting trial that may resume, else a promoted or a new one.
 
-    def begin(self, waiting: FrozenTrial | None, promoted: int | None) -> RunningTrial | None:
-        """Begin the waiting trial, else the promoted one, else a new one. None if it ended instead."""
+        `left`: seconds left for trials of the search. None if nothing can begin now.
+        """
+        waiting = next((t for t in self._lifecycle.tally.waiting if self._may_resume(t, left)), None)
+        if waiting is not None:
+            return Candidate(waiting=waiting)
+        all_asked = self.all_asked()
+        if (promoted := self._promoted(left, all_asked)) is not None:
+            return Candidate(promoted=promoted)
+        begins = not all_asked and self._deadline.seconds_to_next_rung(None, 0) <= left
+        return Candidate() if begins else None
+
+    def begin(self, chosen: Candidate) -> RunningTrial | None:
+        """Begin a trial that was chosen. None if it ended instead."""
+        waiting, promoted = chosen.waiting, chosen.promoted
         confirmed = None if waiting is None else confirms(waiting)
         late = confirmed is not None and self._deadline.is_too_late_to_start(confirmed)
         try:
@@ -45,13 +74,14 @@ class TrialQueue:
             elif waiting is not None:
                 return self._lifecycle.begin(waiting)
             elif promoted is not None and not has_checkpoint(self._lifecycle.folder(promoted)):
-                self._lifecycle.prune_waiting([promoted], "paused, and its checkpoint is gone")
+                gone = Stop("not_promoted", "paused, and its checkpoint is gone")
+                self._lifecycle.stop_paused([promoted], gone)
             elif promoted is not None:
                 return self._lifecycle.resume(self._lifecycle.trials[promoted], promoted=True)
             else:
                 return self._lifecycle.begin()
         except InvalidTrial as error:
-            self._lifecycle.fail(error.running, str(error), f"{REFUSED_PREFIX}{error}")
+            self._lifecycle.fail(error.running, str(error), Stop("refused", f"cannot begin: {error}"))
         return None
 
     def all_asked(self) -> bool:
@@ -72,14 +102,13 @@ class TrialQueue:
 
         The baseline may in any case if no trial has completed: a search ends with a winner.
         """
-        attrs = waiting.user_attrs
-        if CONFIRMS in attrs or (is_baseline(waiting) and self._lifecycle.best is None):
+        if confirms(waiting) is not None or (is_baseline(waiting) and self._lifecycle.best is None):
             return True
-        if AUDITED in attrs:  # it shows nothing before its end
+        if audited_at(waiting) is not None:  # it shows nothing before its end
             return self._budget.has_time_to_audit(waiting.number)
         return self._seconds_to_next_rung(waiting.number) <= left
 
-    def promoted(self, left: float, all_asked: bool) -> int | None:
+    def _promoted(self, left: float, all_asked: bool) -> int | None:
         """The paused trial to promote now, if any; `left`: seconds left for trials, or -inf.
 
         By the rule alone few trials run to their end, and none in a short search. So near the end paused
@@ -99,15 +128,15 @@ class TrialQueue:
         """Seconds until a trial that resumes now reaches its next rung, or its end."""
         return self._deadline.seconds_to_next_rung(number, self._lifecycle.step_of(number))
 
-    def audit_paused(self) -> bool:
+    def resume_audit(self) -> bool:
         """After the search, requeue the paused trials of the audit. Returns whether there are any."""
         audit, paused = self._budget.audit, filter(at_rung, self._lifecycle.tally.open)
         drawn = [t for t in paused if t.number in audit and self._budget.has_time_to_audit(t.number)]
         for trial in drawn:
             assert self._promotion is not None
-            reason = self._promotion.why_not_promoted(trial)
-            self._promotion.leave_rung(trial)
-            self.starts_audit(trial.number, reason)
+            stop = self._promotion.stop_of_paused(trial)
+            self._promotion.leave(trial)
+            mark_audited(self._lifecycle.storage, trial, stop.reason)
             self._lifecycle.storage.requeue(trial.number)
         if drawn:
             self._lifecycle.say(f"the search is over; {len(drawn)} of its paused trials resume for the audit")
@@ -121,10 +150,3 @@ class TrialQueue:
         if message and (runs or not self._lifecycle.running):
             self._lifecycle.say(message)
         return bool(runs)
-
-    def starts_audit(self, number: int, reason: str) -> bool:
-        """Whether a trial that would be stopped for a reason is audited, and so continues."""
-        audited = number in self._budget.audit
-        if audited:
-            mark_audited(self._lifecycle.storage, self._lifecycle.trials[number], reason)
-        return audited

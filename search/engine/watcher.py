@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
+from ...storage.studies import Phase
 from .running import RunningTrial
 
 
@@ -35,6 +36,9 @@ class SearchView(Protocol):
 
     @property
     def states(self) -> Counter[str]: ...
+
+    @property
+    def phase(self) -> Phase: ...
 
     @property
     def elapsed(self) -> float: ...

@@ -20,7 +20,7 @@ from ...storage.live import LiveStorage, StudyCommand
 from ...storage.locks import driver_lock, driver_running
 from ...storage.studies import ANSWER_SECONDS, StoredStudy, command, find_study, trial_of
 from ...storage.workspace import Workspace
-from ..engine.commands import FAILURE_ATTRS, KILLED_ERROR
+from ..engine.commands import FAILURE_ATTRS, KILLED
 from ..errors import SearchError
 from ..values import Value
 
@@ -72,8 +72,8 @@ def kill(*, workspace: Workspace, study: str, trial: int) -> Steered:
     else:
         with _held(stored) as live:
             key = live.trial_id(trial)
-            for name in ("error", "reason"):
-                live.set_trial_user_attr(key, name, KILLED_ERROR)
+            live.set_trial_user_attr(key, "error", KILLED.reason)
+            KILLED.note(live, key)
             live.set_trial_state_values(key, TrialState.FAIL)
     return Steered(study, searching, (trial,))
 

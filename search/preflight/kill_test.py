@@ -31,13 +31,14 @@ from optuna.trial import FrozenTrial
 from ...spaces import Spec
 from ...spaces.samplers import GP, TPE
 from ...storage.files import CONFIG, METRICS, study_folder
-from ...storage.trial_attrs import AT_RUNG, EVENTS, STARTED_OVER, TOOK
+from ...storage.trial_attrs import AT_RUNG, EVENTS, TOOK
 from ...storage.workspace import Workspace
 from ..engine.costs import COST_ATTR
 from ..engine.guardian import TEMPORARY_PREFIX
 from ..engine.lifecycle import RESERVED_ATTRS
 from ..errors import SearchError
 from ..results.study import StudyResult, load_result
+from ..trials.events import event_in_words
 from ..values import Value
 
 MARK = "HPSEARCH_KILL_TEST"  # an environment variable of a search, inherited by every process that it starts
@@ -270,8 +271,11 @@ def moments(kills: int, seed: int, calm: UndisturbedSearch) -> list[Moment]:
     return chosen
 
 
-def facts(trial: FrozenTrial) -> Facts:
-    """Everything about a trial that must be the same, to the bit, in another run of it."""
+def facts(trial: FrozenTrial, unit: str) -> Facts:
+    """Everything about a trial that must be the same, to the bit, in another run of it.
+
+    `unit`: that of its steps.
+    """
     known = {"state": trial.state.name, "value": exact(trial.value)}
     for name, value in sorted(trial.params.items()):
         known[f"parameter {name}"] = exact(value)
@@ -284,8 +288,8 @@ def facts(trial: FrozenTrial) -> Facts:
         if not name.startswith("artifacts:") and name not in (COST_ATTR, EVENTS, TOOK):
             known[ATTRIBUTE + name] = json.dumps(value, sort_keys=True)
     # Of these events a kill causes one: that a checkpoint was not whole.
-    events = (event for event in trial.user_attrs.get(EVENTS, ()) if not event.startswith(STARTED_OVER))
-    return known | {f"event {number}": event for number, event in enumerate(events, start=1)}
+    events = (event for event in trial.user_attrs.get(EVENTS, ()) if event["kind"] != "started_over")
+    return known | {f"event {n}": event_in_words(event, unit) for n, event in enumerate(events, start=1)}
 
 
 def exact(value: Any) -> str:
@@ -295,7 +299,7 @@ def exact(value: Any) -> str:
 
 def all_facts(result: StudyResult) -> list[Facts]:
     """The facts of all trials of a study, by trial number."""
-    return [facts(trial) for trial in result.all_trials]
+    return [facts(trial, result.spec.resource) for trial in result.all_trials]
 
 
 def first_difference(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -14,9 +14,9 @@ from ..engine.budget import spent_on
 from ..engine.confirmation_size import ConfirmationSize
 from ..formatting import option
 from ..sampling.tried import UntriedConfigs, tried
-from ..trials.advice import ENDING_OF_REASON
-from ..trials.retries import is_refused, worth_retrying
+from ..trials.retries import worth_retrying
 from ..trials.selection import at_target, search_trials
+from ..trials.stops import Untrainable
 from ..values import NextStep
 from .study import StudyResult
 from .trials import Ending
@@ -39,10 +39,10 @@ def steps_of_study(
     name, best = result.name, result.best_trial
     steps = []
     failed = [number for ending in endings if ending.state == "fail" for number in ending.trials]
-    lost = [number for ending in endings if ending.why in ENDING_OF_REASON for number in ending.trials]
+    lost = [number for ending in endings if ending.kind in get_args(Untrainable) for number in ending.trials]
     if failed:
         steps.append(NextStep("show --trial", {"study": name, "trial": failed[-1]}, "see why it failed"))
-        if not all(is_refused(ending.example) for ending in endings if ending.state == "fail"):
+        if worth_retrying(result.all_trials):
             which = "those that failed" if len(failed) > 1 else "it"
             steps.append(NextStep("retry", {"study": name}, f"try {which} again"))
     elif lost and best is None:

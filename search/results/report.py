@@ -10,11 +10,12 @@ from typing import Any
 from ...objectives.info import ObjectiveInfo
 from ...spaces import Choice, Derived, Parameter, Range, describe
 from ...storage.locks import driver_running
-from ...storage.studies import PAUSED, trial_of
-from ...storage.trial_attrs import EVENTS, state_of
+from ...storage.studies import PAUSED, Phase, phase_of, trial_of
+from ...storage.trial_attrs import state_of
 from ..scheduling.rungs import brackets_of
 from ..scheduling.standings import RungResult, bracket_of, rung_results, stopping_in_words
 from ..trials.advice import advice_after
+from ..trials.events import events_of
 from ..trials.selection import search_trials
 from ..values import NextStep, Value
 from .importance import Importance, importances_of
@@ -84,6 +85,7 @@ class StudyReport(Value):
     resource: str
     backend: str
     searching: int | None  # the process that searches now
+    phase: Phase  # of its search, where it is or was last
     paused: bool  # it waits to be resumed
     parameters: list[ParameterReport]
     constraints: list[str]
@@ -115,12 +117,12 @@ def study_report(result: StudyResult) -> StudyReport:
     budget, elapsed = spec.budget, elapsed_in(result)
     searching = driver_running(result.workspace, result.folder_name)
     paused = bool(result.study.user_attrs.get(PAUSED))
-    ended_early = endings(spec, trials)
+    ended_early = endings(trials)
     complete = exhausted(result)
+    over = searching is None and is_over(spec, trials, elapsed)
     if searching is not None:
         steps = steps_of_search(result.name, paused=paused)
     else:
-        over = is_over(spec, trials, elapsed)
         steps = steps_of_study(result, ended_early, over=over, complete=complete)
     return StudyReport(
         name=result.name,
@@ -132,6 +134,7 @@ def study_report(result: StudyResult) -> StudyReport:
         resource=spec.resource,
         backend=result.provenance.get("backend", "optuna"),
         searching=searching,
+        phase=Phase.OVER if over else phase_of(result.study.user_attrs),
         paused=paused,
         parameters=[
             ParameterReport(name, describe(parameter), edges.get(name), importances.get(name))
@@ -172,7 +175,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
         bracket=bracket,
         bracket_rungs=[] if bracket is None else list(brackets[bracket].rungs),
         rungs=rung_results(result.study, spec, trial),
-        events=trial.user_attrs.get(EVENTS, []),
+        events=events_of(trial, spec.resource),
         retries=trial.user_attrs.get("retries", 0),
         error=trial.user_attrs.get("error"),
         traceback=trial.user_attrs.get("traceback"),

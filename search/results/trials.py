@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
 from ...storage.trial_attrs import confirms, is_baseline, seconds_of, state_of, trained_to
 from ..engine.lifecycle import RESERVED_ATTRS
-from ..scheduling.rungs import brackets_of
 from ..trials.configuration import config_of
+from ..trials.stops import Kind, stop_of
 from ..values import Value
 from .study import StudyResult
-
-ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
 
 
 @dataclass(frozen=True)
@@ -45,38 +42,30 @@ class TrialRow(Value):
 class Ending:
     """Trials that ended early for the same reason."""
 
+    kind: Kind
     why: str
     state: str
     trials: list[int]
     example: str  # the whole reason of the last one
 
 
-def endings(spec: Spec, trials: Sequence[FrozenTrial]) -> list[Ending]:
+def endings(trials: Sequence[FrozenTrial]) -> list[Ending]:
     """The trials that ended early, by why they did: failures first, then the most frequent."""
-    groups: dict[tuple[str, str], list[FrozenTrial]] = {}
+    groups: dict[tuple[str, Kind, str], list[tuple[int, str]]] = {}
     for trial in trials:
-        if trial.state in ENDED_EARLY:
-            groups.setdefault((trial.state.name.lower(), why_ended(spec, trial)), []).append(trial)
+        if (stop := stop_of(trial)) is not None:
+            group = groups.setdefault((trial.state.name.lower(), stop.kind, stop.why), [])
+            group.append((trial.number, stop.reason))
     ended = [
-        Ending(why, state, [t.number for t in group], group[-1].user_attrs.get("reason", ""))
-        for (state, why), group in groups.items()
+        Ending(kind, why, state, [number for number, _ in group], group[-1][1])
+        for (state, kind, why), group in groups.items()
     ]
     return sorted(ended, key=lambda ending: (ending.state != "fail", -len(ending.trials)))
 
 
-def why_ended(spec: Spec, trial: FrozenTrial) -> str:
-    """Why a trial ended early, in few words that trials with the same reason share."""
-    reason = str(trial.user_attrs.get("reason", "no reason recorded"))
-    if trial.state == TrialState.FAIL:
-        error_class = re.match(r"([A-Za-z_][\w.]*):", reason)
-        return error_class[1] if error_class else reason
-    cause = reason.partition(":")[0]
-    return cause if brackets_of(spec) else re.sub(r"^(pruned by \w+) at .*", r"\1", cause)
-
-
 def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
     """A trial as a line of a list."""
-    attrs = trial.user_attrs
+    attrs, stop = trial.user_attrs, stop_of(trial)
     return TrialRow(
         number=trial.number,
         state=state_of(trial),
@@ -88,7 +77,7 @@ def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
         seconds=seconds_of(trial),
         started=_moment(trial.datetime_start),
         ended=_moment(trial.datetime_complete),
-        why=why_ended(spec, trial) if trial.state in ENDED_EARLY else None,
+        why=None if stop is None else stop.why,
         reason=attrs.get("reason"),
         params=_params(spec, trial),
         metrics={

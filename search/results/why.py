@@ -15,7 +15,6 @@ from ...storage.locks import driver_running
 from ...storage.studies import trial_of
 from ...storage.trial_attrs import (
     CONFIRMS_SEED,
-    EVENTS,
     FIXED_PARAMS,
     SUGGESTED_BY,
     at_rung,
@@ -28,7 +27,9 @@ from ..scheduling.promotion import QueuePosition
 from ..scheduling.rungs import promotes
 from ..scheduling.standings import RungResult, rung_results
 from ..scheduling.study_promotion import promotion_of
+from ..trials.events import events_of
 from ..trials.selection import search_trials
+from ..trials.stops import stop_of
 from ..values import Value
 from .study import StudyResult
 
@@ -61,7 +62,7 @@ def history_of(result: StudyResult, number: int) -> TrialHistory:
         number=number,
         state=state_of(trial),
         suggested=_suggested(spec, trials, trial),
-        events=list(attrs.get(EVENTS, ())),
+        events=events_of(trial, spec.resource),
         by_now=[_standing(spec, rung) for rung in rung_results(result.study, spec, trial)],
         attempts=[tried(retries, attrs.get("error"), attrs.get("reason"))] if retries else [],
         waits=_waits(result, trials, trial),
@@ -127,7 +128,8 @@ def _end(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str |
     """Why a trial ended, if it did."""
     if trial.state == TrialState.COMPLETE:
         return f"ran to its end: {spec.metric} {trial.value:.6g}{_rank(spec, trials, trial)}"
-    return str(trial.user_attrs.get("reason", "no reason recorded")) if trial.state.is_finished() else None
+    stop = stop_of(trial)
+    return None if stop is None else stop.reason
 
 
 def _waits(result: StudyResult, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> list[str]:

@@ -53,6 +53,5 @@ class AuditSample:
 
 def mark_audited(storage: LiveStorage, trial: FrozenTrial, reason: str) -> None:
     """Note that a trial is audited, which would have been stopped at its last step for a reason."""
-    event = f"drawn for the audit, so it runs to its end instead of being stopped: {reason}"
     storage.set_trial_user_attr(trial._trial_id, AUDITED, trial.last_step)
-    storage.add_event(trial, event)
+    storage.add_event(trial, {"kind": "audited", "reason": reason})

@@ -43,9 +43,6 @@ class Standing:
     rank: int  # from 1
     reached: int  # how many trials have reached the rung
 
-    def __str__(self) -> str:
-        return f"ranked {self.rank} of {self.reached}"
-
 
 @dataclass(frozen=True)
 class QueuePosition:
@@ -161,8 +158,9 @@ class PromotionRule:
             rung.done.add(number)
 
     def stop(self, number: int) -> None:
-        """A promoted trial was stopped, and frees its slot; no effect if it has reached no rung."""
+        """A trial was stopped: a promoted one frees its slot. No effect if it has reached no rung."""
         if number in self._at:
+            self.end(number)
             self._at[number][0].going.discard(number)
 
     def mark_untrainable(self, number: int) -> None:

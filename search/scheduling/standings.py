@@ -14,6 +14,7 @@ from ...spaces import Spec
 from ...spaces.stopping import Rungs
 from ...storage.trial_attrs import RUNG_PREFIX, unusable
 from ..formatting import counted
+from ..trials.stops import Stop
 from .observed import as_decided
 from .rungs import bracket_of_trial, brackets_of, kind_choices, promotes
 
@@ -82,16 +83,18 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
     return results
 
 
-def pruning_reason(study: optuna.Study, spec: Spec, number: int, step: int) -> str:
-    """Why the pruner stops trial `number` at `step`, in a sentence."""
+def pruning_stop(study: optuna.Study, spec: Spec, number: int, step: int) -> Stop:
+    """The end of trial `number`, which the pruner stops at `step`."""
     trial = study.get_trials(deepcopy=False)[number]
     at = f"at {counted(step, spec.resource)}"
     results = rung_results(study, spec, trial)
     if not results or not isinstance(spec.early_stopping, Rungs):
-        return f"pruned by {spec.early_stopping.method} {at}"
+        by = f"pruned by {spec.early_stopping.method}"
+        return Stop("pruned", f"{by} {at}", by)
     last, bracket = results[-1], bracket_of(study, spec, trial)
     rungs_there = brackets_of(spec)[bracket].rungs
-    return (
+    reason = (
         f"pruned {at}: rung {len(results)} of {len(rungs_there)} in bracket {bracket}, "
         f"ranked {last.rank} of {last.reached}; one in {spec.early_stopping.eta} continues"
     )
+    return Stop("pruned", reason, f"pruned {at}")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -15,14 +17,34 @@ from ...spaces import Choice, Spec
 from ...spaces.ranges import brief
 from ...spaces.stopping import Rungs
 from ...storage.live import LiveStorage
-from ...storage.trial_attrs import AT_RUNG, RUNG_PREFIX, at_rung, audited_at, confirms, is_baseline, unusable
+from ...storage.trial_attrs import (
+    AT_RUNG,
+    RUNG_PREFIX,
+    at_rung,
+    audited_at,
+    confirms,
+    is_baseline,
+    unusable,
+)
 from ..formatting import counted
+from ..trials.events import event_in_words, rank_in_words
+from ..trials.stops import Stop
 from .observed import as_decided
 from .promotion import PromotionRule
 from .rungs import bracket_of_trial, brackets_of
 from .standings import trial_kind
 
-PROMOTED, RESUMED = "promoted", "resumed"  # at once, or after a pause
+PAUSED, PROMOTED, RESUMED = "paused", "promoted", "resumed"  # promoted at once, resumed after a pause
+
+
+@dataclass(frozen=True)
+class RungEntry:
+    """A trial at a rung that its report has brought it to."""
+
+    first: int | None  # the waiting trial that is promoted next; it may be this one
+    goes_first: bool  # it is promoted at once
+    leads: bool  # if not: it is better than all that its rung has promoted, so it runs to its end in any case
+    stop: Stop | None  # how it ends if it does not go first; None if it can wait
 
 
 class StudyPromotion:
@@ -38,21 +60,14 @@ class StudyPromotion:
         """Rebuild the state from the study."""
         self.rule = promotion_of(self._spec, self._storage.trials)
 
-    def pauses(
-        self,
-        trial: FrozenTrial,
-        can_wait: Callable[[], bool],
-        is_last_chance: Callable[[int | None], bool],
-    ) -> bool:
-        """Enter a trial's last report. Returns whether it pauses: it is at a rung, and another trial goes
-        first.
+    def enter(self, trial: FrozenTrial, can_wait: Callable[[], bool]) -> RungEntry | None:
+        """Enter a trial's last report. None if it does not bring the trial to a rung.
 
-        A trial without a checkpoint cannot wait; it continues if it is among the best so far. The best trial
-        also continues if `is_last_chance` says that there is no time to let another one, or a new one, go
-        first: to resume later costs the start-up again.
+        Until it is promoted or ends, the trial waits there. `can_wait`: whether it has a checkpoint to wait
+        with.
         """
         if _runs_to_end(trial) or audited_at(trial) is not None:
-            return False
+            return None
         number, step = trial.number, trial.last_step
         assert step is not None
         bracket = bracket_of_trial(self._brackets, self._spec.name, number)
@@ -62,29 +77,32 @@ class StudyPromotion:
             value = trial.intermediate_values[step]
             self._storage.set_trial_system_attr(trial._trial_id, f"{RUNG_PREFIX}{rung}", value)
         if not came:
-            return False
+            return None
         self.rule.pause(number)
+        first, waits = self.rule.next(), can_wait()
         at_its_end = step >= (self._spec.early_stopping.max or math.inf)  # its cost is spent
-        first = self.rule.next()
-        goes_first = first == number if can_wait() else self.rule.passes(number)
-        if not (goes_first or at_its_end or (self.rule.leading_waiter() == number and is_last_chance(first))):
-            return True
-        self._note(trial, PROMOTED)
-        self.rule.promote(number)
-        return False
+        if at_its_end or (first == number if waits else self.rule.passes(number)):
+            return RungEntry(first, goes_first=True, leads=False, stop=None)
+        stop = None if waits else self._stop_without_checkpoint(trial)
+        return RungEntry(first, goes_first=False, leads=self.rule.leading_waiter() == number, stop=stop)
+
+    def promote(self, trial: FrozenTrial) -> None:
+        """Promote a trial from its rung: at once, or after a pause."""
+        self._note(trial, RESUMED if at_rung(trial) else PROMOTED)
+        self.rule.promote(trial.number)
+        self._forget_rung(trial)
 
     def pause(self, trial: FrozenTrial) -> str:
         """Pause a trial at its rung. Returns its standing there, as a sentence."""
         self._storage.set_trial_user_attr(trial._trial_id, AT_RUNG, trial.last_step)
-        return self._note(trial, "paused")
+        return event_in_words(self._note(trial, PAUSED), self._spec.resource)
 
-    def leave_rung(self, trial: FrozenTrial, *, promoted: bool = False) -> None:
-        """A paused trial leaves its rung: it is promoted, or ends."""
-        if promoted:
-            self._note(trial, RESUMED)
-            self.rule.promote(trial.number)
-        else:
-            self.rule.end(trial.number)
+    def leave(self, trial: FrozenTrial) -> None:
+        """A trial leaves its rung without a promotion."""
+        self.rule.end(trial.number)
+        self._forget_rung(trial)
+
+    def _forget_rung(self, trial: FrozenTrial) -> None:
         if at_rung(trial):
             self._storage.forget(trial.number, AT_RUNG)
 
@@ -93,27 +111,37 @@ class StudyPromotion:
         if audited_at(trial) is None:  # the search does not see how an audited trial ends
             _take_in_end(self.rule, trial)
 
-    def why_not_promoted(self, trial: FrozenTrial, came: str = "paused") -> str:
-        """Why a trial ends that was paused at its rung, or could not pause there."""
-        step, eta = self.rule.standing(trial.number).step, self.rule.eta
-        gone, reached = self.rule.promoted_count(trial.number)
-        return (
-            f"{came} at {counted(step, self._spec.resource)}: {self._standing(trial)}; "
-            f"one in {eta} is promoted, so far {gone} of {reached}"
-        )
+    def stop_of_paused(self, trial: FrozenTrial) -> Stop:
+        """The end of a trial that is paused at its rung, and is not promoted."""
+        return Stop("not_promoted", *self._not_promoted(trial, PAUSED))
 
-    def _note(self, trial: FrozenTrial, what: str) -> str:
-        event = f"{what} at {counted(trial.last_step or 0, self._spec.resource)}, {self._standing(trial)}"
+    def _stop_without_checkpoint(self, trial: FrozenTrial) -> Stop:
+        reason, why = self._not_promoted(trial, "stopped")
+        return Stop("no_checkpoint", f"{reason}; it left no checkpoint", why)
+
+    def _not_promoted(self, trial: FrozenTrial, what: str) -> tuple[str, str]:
+        """Why a trial is not promoted: a sentence, and few words."""
+        standing, eta = self.rule.standing(trial.number), self.rule.eta
+        gone, reached = self.rule.promoted_count(trial.number)
+        rank = rank_in_words(standing.rank, standing.reached, self._kind(trial))
+        why = f"{what} at {counted(standing.step, self._spec.resource)}"
+        return f"{why}: {rank}; one in {eta} is promoted, so far {gone} of {reached}", why
+
+    def _note(self, trial: FrozenTrial, what: str) -> dict[str, Any]:
+        """Add to a trial's events what happens to it at its rung. Returns the event."""
+        standing, kind = self.rule.standing(trial.number), self._kind(trial)
+        event: dict[str, Any] = {"kind": what, "step": trial.last_step or 0}
+        event |= {"rank": standing.rank, "of": standing.reached} | ({"alike": kind} if kind else {})
         self._storage.add_event(trial, event)
         return event
 
-    def _standing(self, trial: FrozenTrial) -> str:
-        kind = []
+    def _kind(self, trial: FrozenTrial) -> dict[str, str]:
+        """The values that the trial shares with those it is compared with."""
+        kind = {}
         for name, label in trial_kind(self._spec, trial):
             choice = self._spec.parameters[name]
-            value = choice.value_of(label) if isinstance(choice, Choice) else label
-            kind.append(f"{name} {brief(value)}")
-        return f"{self.rule.standing(trial.number)}{' with ' if kind else ''}{', '.join(kind)}"
+            kind[name] = brief(choice.value_of(label) if isinstance(choice, Choice) else label)
+        return kind
 
 
 def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> PromotionRule:

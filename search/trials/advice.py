@@ -14,9 +14,9 @@ from ...storage.files import METRICS
 from .configuration import config_of, has_config
 from .export import searched_of
 from .reports import Report, read_reports
+from .stops import stop_of
 
 MAX_SENTENCES = 2  # sentences; `hpsearch show --trial` has them all
-ENDING_OF_REASON: Mapping[str, RunEnd] = {"diverged": "diverged", "out of memory": "out_of_memory"}
 
 
 def advice_for(
@@ -61,11 +61,10 @@ def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial
 
     If its file of reports is gone, the study still has the values, but no other metrics.
     """
-    ended = ENDING_OF_REASON.get(str(trial.user_attrs.get("reason", "")).partition(":")[0])
+    stop = stop_of(trial)
+    ended: RunEnd | None = None if stop is None else stop.untrainable
     if trial.state == TrialState.COMPLETE:
         ended = "complete"
-    elif trial.state != TrialState.PRUNED:
-        ended = None
     if ended is None or not has_config(spec, trial):
         return []
     values = sorted(trial.intermediate_values.items())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from optuna.trial import FrozenTrial, TrialState
 
+from .stops import stop_of
+
 MAX_NAMED_TRIALS = 8  # beyond these a message only counts trials
-REFUSED_PREFIX = "cannot begin: "  # begins the reason of a trial whose configuration the space refuses
 
 
 def failed_in_words(trials: Sequence[FrozenTrial]) -> str | None:
@@ -32,12 +33,11 @@ def failed_alike(trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
     return ended[-1] if alike else None
 
 
+def has_failed_with(error: str, trials: Iterable[FrozenTrial]) -> bool:
+    """Whether an attempt at any of these trials has failed with this error."""
+    return any(trial.user_attrs.get("error") == error for trial in trials)
+
+
 def worth_retrying(trials: Sequence[FrozenTrial]) -> bool:
     """Whether any of these trials failed for a reason that may not recur."""
-    failed = [trial for trial in trials if trial.state == TrialState.FAIL]
-    return not all(is_refused(str(trial.user_attrs.get("reason", ""))) for trial in failed)
-
-
-def is_refused(reason: str) -> bool:
-    """Whether a trial that failed for this reason would fail every time."""
-    return reason.startswith(REFUSED_PREFIX)
+    return any(t.state == TrialState.FAIL and (stop := stop_of(t)) and stop.kind != "refused" for t in trials)

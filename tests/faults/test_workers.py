@@ -17,6 +17,7 @@ import pytest
 
 from hpsearch.search.backends.worker import process
 from hpsearch.search.errors import SearchError
+from hpsearch.search.trials.events import events_of
 from hpsearch.search.trials.reports import read_reports
 from hpsearch.storage import files
 
@@ -185,7 +186,7 @@ def test_a_checkpoint_that_cannot_be_read_costs_its_trial_a_new_start_and_no_mor
     assert list(trial.intermediate_values) == list(range(1, 10))
     assert [n["begins"] for n in bench.notes(0)] == [False, True, False]
     assert any("could not go on from its checkpoint (ValueError" in said for said in watcher.said)
-    (event,) = trial.user_attrs["events"]
+    (event,) = events_of(trial, "steps")
     assert event.startswith("could not go on from its checkpoint (ValueError")
 
 

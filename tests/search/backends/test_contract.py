@@ -22,6 +22,7 @@ from hpsearch.search.engine import clock
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.scheduling.audit import AuditSample
+from hpsearch.search.trials.events import events_of
 from hpsearch.search.trials.export import document
 from hpsearch.storage import StorageError
 
@@ -97,7 +98,7 @@ def test_a_trial_paused_at_a_rung_resumes_there_and_trains_no_step_twice(bench: 
             assert trial.last_step in (1, 3)
             reason = rf"paused at {trial.last_step} steps?: ranked \d+ of \d+; one in 3 is promoted, so far \d+ of \d+"
             assert re.fullmatch(reason, trial.user_attrs["reason"])
-            assert trial.user_attrs["events"][-1].startswith(f"paused at {trial.last_step} step")
+            assert events_of(trial, "steps")[-1].startswith(f"paused at {trial.last_step} step")
     assert any(len([note for note in bench.notes(t.number) if "begins" in note]) > 1 for t in trials), (
         "some were taken up"
     )
@@ -119,7 +120,7 @@ def test_an_audited_trial_trains_to_its_end_and_no_step_twice(bench: Any, kind: 
         if trial.number in audited:
             assert trial.state.name == "COMPLETE" and audited[trial.number] in (1, 3)
             told = rf"drawn for the audit.* (pruned|paused) at {audited[trial.number]} steps?.*"
-            assert re.fullmatch(told, trial.user_attrs["events"][-1])
+            assert re.fullmatch(told, events_of(trial, "steps")[-1])
             rungs = [key for key in trial.system_attrs if key.startswith("completed_rung_")]
             assert len(rungs) == (1, 3).index(audited[trial.number]) + 1, "it takes a place at no other"
 
@@ -377,7 +378,7 @@ def test_a_step_that_does_not_rise_is_left_out(bench: Any) -> None:
     for trial in bench.trials():
         assert (trial.state.name, trial.value, trial.intermediate_values) == ("COMPLETE", 1.0, {3: 1.0})
         reported = steps[trial.params["what"]]
-        assert trial.user_attrs["events"] == [f"it reported step {reported} after step 3, which is left out"]
+        assert events_of(trial, "steps") == [f"it reported step {reported} after step 3, which is left out"]
 
 
 @pytest.mark.any_storage

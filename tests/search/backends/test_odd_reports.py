@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hpsearch.search import open_study, run
+from hpsearch.search.trials.events import events_of
 from hpsearch.spaces import SpaceError
 
 OBJECTIVE = Path(__file__).with_name("odd.py")
@@ -48,7 +49,7 @@ def test_what_the_database_would_refuse_fails_its_own_trial_alone(bench: Any, ki
     assert found[7].user_attrs["\N{DUCK}" * 500] == 1.0
     if kind == "function":
         assert [found[n].intermediate_values[2] for n in (9, 10)] == [5e-324, -1.7e308]
-        assert "a\0b \ud83e \x1b[2J" in found[12].user_attrs["events"]
+        assert "a\0b \ud83e \x1b[2J" in events_of(found[12], "steps")
     assert bench.search(spec).ran == 0, "the same command finds it finished"
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from hpsearch.search.engine.running import Failure
 from hpsearch.search.scheduling.standings import rung_results
+from hpsearch.search.trials.events import events_of
 from hpsearch.storage.files import CHECKPOINT, trial_folder
-from hpsearch.storage.trial_attrs import EVENTS
 
 from ...support.driving import HYPERBAND, PROMOTION, DrivenStudy, asked, to_rung
 
@@ -51,7 +51,7 @@ def test_a_trial_pauses_at_a_rung_and_is_promoted_when_it_is_among_the_best(
     paused = study.trials()
     assert [t.state.name for t in paused] == ["RUNNING"] * 3
     assert [t.user_attrs["paused"] for t in paused] == [1, 1, 3]
-    assert paused[2].user_attrs["events"] == [
+    assert events_of(paused[2], "steps") == [
         "promoted at 1 step, ranked 1 of 3",
         "paused at 3 steps, ranked 1 of 1",
     ]
@@ -60,7 +60,7 @@ def test_a_trial_pauses_at_a_rung_and_is_promoted_when_it_is_among_the_best(
     given = asked(driver)  # before a new one: the second of six
     assert (given.number, given.reported) == (0, 1)
     assert "paused" not in study.trials()[0].user_attrs
-    assert study.trials()[0].user_attrs["events"][-1] == "resumed at 1 step, ranked 2 of 6"
+    assert events_of(study.trials()[0], "steps")[-1] == "resumed at 1 step, ranked 2 of 6"
 
 
 def test_a_search_of_a_few_trials_has_a_winner(study: DrivenStudy, make_spec: Any) -> None:
@@ -241,7 +241,7 @@ def test_of_equal_trials_the_earlier_one_ranks_first_everywhere(study: DrivenStu
         to_rung(driver, 1, 5.0)
     told = [rung_results(driver.study, driver.spec, trial)[0].rank for trial in driver.trials]
     assert told == [1, 2, 3]
-    assert driver.trials[1].user_attrs["events"] == ["paused at 1 step, ranked 2 of 2"]
+    assert events_of(driver.trials[1], "steps") == ["paused at 1 step, ranked 2 of 2"]
 
 
 HALVES = PROMOTION | {"eta": 2}
@@ -278,7 +278,7 @@ def test_a_trial_that_is_retried_at_a_rung_was_promoted_from_it(
     assert asked(driver).number == 0
     assert to_rung(driver, 1, 4.0) == (1, "paused at 1 step, ranked 1 of 2"), "one of two may go on"
     told = "retried on request; it had failed: killed by hpsearch kill"
-    assert study.trials()[0].user_attrs[EVENTS][-1] == told
+    assert events_of(study.trials()[0], "steps")[-1] == told
 
 
 @pytest.mark.parametrize("kind", ["diverged", "memory", "error", "ended", "ended after it started over"])

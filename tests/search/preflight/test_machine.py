@@ -35,7 +35,7 @@ from hpsearch.search.preflight.kill_test import (
 from hpsearch.spaces import load, loads
 from hpsearch.spaces.samplers import TPE
 from hpsearch.storage import checks
-from hpsearch.storage.trial_attrs import EVENTS, STARTED_OVER
+from hpsearch.storage.trial_attrs import EVENTS
 from hpsearch.trainer.config.models import LoraConfig
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -283,15 +283,15 @@ def test_the_first_difference_is_named_by_its_bits() -> None:
 
 
 def test_a_checkpoint_that_a_kill_left_half_made_is_no_difference() -> None:
-    calm = create_trial(value=0.5, user_attrs={EVENTS: ["paused at 1 step, first of 2"]})
-    killed = create_trial(
-        value=0.5, user_attrs={EVENTS: [f"{STARTED_OVER} (ValueError)", "paused at 1 step, first of 2"]}
-    )
-    other = create_trial(value=0.5, user_attrs={EVENTS: ["paused at 1 step, second of 2"]})
+    paused = {"kind": "paused", "step": 1, "rank": 1, "of": 2}
+    over = {"kind": "started_over", "error": "ValueError"}
+    calm = create_trial(value=0.5, user_attrs={EVENTS: [paused]})
+    killed = create_trial(value=0.5, user_attrs={EVENTS: [over, paused]})
+    other = create_trial(value=0.5, user_attrs={EVENTS: [paused | {"rank": 2}]})
     names = ("undisturbed", "killed")
-    assert first_difference([facts(calm)], [facts(killed)], names) is None
-    assert first_difference([facts(calm)], [facts(other)], names) == (
-        "trial 0, event 1: undisturbed paused at 1 step, first of 2, killed paused at 1 step, second of 2"
+    assert first_difference([facts(calm, "steps")], [facts(killed, "steps")], names) is None
+    assert first_difference([facts(calm, "steps")], [facts(other, "steps")], names) == (
+        "trial 0, event 1: undisturbed paused at 1 step, ranked 1 of 2, killed paused at 1 step, ranked 2 of 2"
     )
 
 

@@ -17,6 +17,7 @@ from hpsearch.search.results.sentences import audit
 from hpsearch.search.scheduling.audit import AuditSample
 from hpsearch.search.scheduling.observed import without_audit
 from hpsearch.search.scheduling.rungs import expected_saving
+from hpsearch.search.trials.events import events_of
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.storage.files import CHECKPOINT
 
@@ -115,7 +116,7 @@ def test_an_audit_changes_nothing_of_the_search(search: Any, kind: str, sampler:
         assert trial.state.name == "COMPLETE" and sorted(trial.intermediate_values) == list(STEPS)
         at = without[trial.number].last_step
         assert trial.user_attrs["audited"] == at
-        told = trial.user_attrs["events"][-1]
+        told = events_of(trial, "steps")[-1]
         said = rf"drawn for the audit, so it runs to its end instead of being stopped: (pruned|paused) at {at} steps?: .*"
         assert re.fullmatch(said, told)
     stopped = [trial.number for trial in without if trial.state.name == "PRUNED"]

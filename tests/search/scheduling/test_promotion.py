@@ -147,7 +147,7 @@ def test_an_early_trial_is_promoted_when_later_ones_are_worse() -> None:
     promotion.report(2, 0, 1, 7.0)
     promotion.pause(2)
     assert promotion.next() == 0
-    assert str(promotion.standing(1)) == "ranked 2 of 3"
+    assert promotion.standing(1) == Standing(step=1, rank=2, reached=3)
 
 
 def test_a_higher_rung_goes_first() -> None:
@@ -355,4 +355,4 @@ def test_the_best_of_each_kind_are_promoted_first() -> None:
     promotion.report(5, 0, 1, 12.0, "b")
     promotion.pause(5)
     assert promotion.next() == 4
-    assert str(promotion.standing(5)) == "ranked 3 of 3" and promotion.queue_position(5).position == 5
+    assert promotion.standing(5) == Standing(1, 3, 3) and promotion.queue_position(5).position == 5
