@@ -47,10 +47,9 @@ from hpsearch.search.preflight.kill_test import (
     first_difference,
     winner,
 )
-from hpsearch.search.trials.selection import search_trials
 from hpsearch.storage.files import study_folder
 from hpsearch.storage.locks import driver_lock
-from hpsearch.storage.trial_attrs import CONFIRMS_SEED, audited_at, confirms
+from hpsearch.storage.trial_attrs import CONFIRMS_SEED, audited_at, confirms, search_trials
 
 NAME = "chaos"
 LAST = 27

@@ -39,8 +39,8 @@ from silence import Silence
 
 from hpsearch.search import run
 from hpsearch.search.results.confirmation import LEVEL, Confirmed, confirmed
-from hpsearch.search.trials.selection import search_trials
 from hpsearch.spaces import loads
+from hpsearch.storage.trial_attrs import search_trials
 
 NOISE = 0.02  # the standard deviation of a value around its configuration's true value
 SPREADS = (0.5, 1.0, 3.0)  # standard deviations of the true values, in units of NOISE

@@ -51,8 +51,8 @@ from scipy.special import stdtrit
 from hpsearch.search import open_study
 from hpsearch.search.backends.worker.process import environment
 from hpsearch.search.preflight.objective import load_space
-from hpsearch.search.trials.selection import search_trials
 from hpsearch.spaces import Spec
+from hpsearch.storage.trial_attrs import search_trials
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.runs.run import fit
 

@@ -143,10 +143,9 @@ class Spec(Model):
         """The objective's name, or the words of its command."""
         return self.objective if isinstance(self.objective, str) else self.objective.command
 
-    @property
-    def sign(self) -> int:
-        """What makes a loss of a value of the metric, so that lower is better: 1 or -1."""
-        return 1 if self.goal == "minimize" else -1
+    def loss(self, value: float) -> float:
+        """The loss of a value of the metric, so that lower is better; also the value of a loss."""
+        return value if self.goal == "minimize" else -value
 
     @property
     def resource(self) -> Unit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +32,11 @@ def confirms(trial: FrozenTrial) -> int | None:
     """The number of the trial that this one confirms; None for a trial of the search itself."""
     number: int | None = trial.user_attrs.get(CONFIRMS)
     return number
+
+
+def search_trials(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
+    """The trials of the search itself, without confirmation runs."""
+    return [trial for trial in trials if confirms(trial) is None]
 
 
 def audited_at(trial: FrozenTrial) -> int | None:

@@ -88,7 +88,7 @@ def _conclude(console: PlainConsole, result: StudyResult, where: Sequence[str]) 
         console.say(_finished(result))
     elif result.stop_reason is not None:
         console.say(f"stopped: {result.stop_reason}")
-    best = result.best_trial
+    best = result.winner
     if best is None:
         console.say(f'no trial of "{result.name}" ran to its end, so there is no winner')
     else:
@@ -98,7 +98,7 @@ def _conclude(console: PlainConsole, result: StudyResult, where: Sequence[str]) 
         for name, chosen in result.best.params.items():
             console.say(f"  {name}: {printing.text(chosen)}")
         confirmed = confirmation(result)
-        for line in (*confirmed, against(result.baseline, best, result.spec.goal, result.confirmed)):
+        for line in (*confirmed, against(result.records.baseline, best, result.confirmed)):
             console.say(line)
         if not confirmed and (changes := confirmation_changes(result)) is not None:
             console.say(f"to confirm it: {again(changes)}")

@@ -13,24 +13,32 @@ from functools import cached_property
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.trial_attrs import trained_to
+from ...storage.trial_attrs import search_trials, trained_to
 from ..formatting import counted
 from ..scheduling.audit import AuditSample
 from ..scheduling.rungs import expected_cost
-from ..trials.selection import at_target, cut_short, search_trials
+from ..trials.records import StudyRecords, TrialRecord
+from .confirmation import ConfirmationPlan, ConfirmationRuns
 from .confirmation_size import ConfirmationSize
 from .costs import TrialCosts
-from .deadline import ConfirmationRuns, Deadline
+from .deadline import Deadline
 from .lifecycle import TrialLifecycle
 
 
 class BudgetTracker:
     """The budget of one search."""
 
-    def __init__(self, lifecycle: TrialLifecycle, costs: TrialCosts, deadline: Deadline) -> None:
+    def __init__(
+        self,
+        lifecycle: TrialLifecycle,
+        costs: TrialCosts,
+        confirmation: ConfirmationPlan,
+        deadline: Deadline,
+    ) -> None:
         self._spec = spec = lifecycle.spec
         self._lifecycle = lifecycle
         self._costs = costs
+        self._confirmation = confirmation
         self._deadline = deadline
         self._tally = lifecycle.tally
         self._settled_size: ConfirmationSize | None = None  # once the confirmation has begun
@@ -89,7 +97,7 @@ class BudgetTracker:
         so. A search that has confirmed before and continues may find a new best trial.
         """
         last, size, runs = self._spec.early_stopping.max or 0, self._size(), self._tally.confirming
-        further = max(len(self._lifecycle.outstanding_confirmations(size)), size.seeds if runs else 0)
+        further = max(len(self._confirmation.outstanding(size)), size.seeds if runs else 0)
         trainings = max(size.trainings(self._spec), self._confirmation_count + further)
         confirming = trainings * last - sum(spent_on(self._spec, trial) for trial in runs)
         return max(0, confirming), self._tally.reserved_for_audit(self.audit)
@@ -121,7 +129,7 @@ class BudgetTracker:
     @property
     def _confirmation_count(self) -> int:
         """How many confirmation runs there are so far."""
-        return sum(not cut_short(trial) for trial in self._tally.confirming)
+        return sum(not run.was_cut_short for run in self._confirmation.runs)
 
     def _affordable(self, size: ConfirmationSize) -> ConfirmationSize:
         """As many candidates as the resource allows: a search that was extended may have new ones."""
@@ -130,7 +138,7 @@ class BudgetTracker:
             return size
         left = samples - sum(spent_on(self._spec, trial) for trial in search_trials(self._lifecycle.trials))
         while size.top:
-            trainings = self._confirmation_count + len(self._lifecycle.outstanding_confirmations(size))
+            trainings = self._confirmation_count + len(self._confirmation.outstanding(size))
             if trainings <= size.trainings(self._spec) or trainings * last < left + last:
                 break
             size = replace(size, top=size.top - 1)
@@ -159,10 +167,10 @@ class BudgetTracker:
     def _expected_cost(self) -> float | None:
         return expected_cost(self._spec)  # cached: it may count a grid, and every report needs it
 
-    def _at_target(self) -> FrozenTrial | None:
+    def _at_target(self) -> TrialRecord | None:
         if self._spec.budget.target is None:
             return None
-        return at_target(self._spec, self._tally.best(1))
+        return StudyRecords(self._spec, self._tally.best(1)).at_target
 
     def _has_open_confirmations(self) -> bool:
         """Whether any confirmation run is running or waiting."""

@@ -8,19 +8,44 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-
-from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.trial_attrs import CONFIRMS_SEED, confirms, is_baseline
-from ..trials.selection import best_of, confirming_values, cut_short, search_trials
+from ..trials.records import StudyRecords, TrialRecord
 from .confirmation_size import ConfirmationSize
+from .tally import Tally
+
+ConfirmationRuns = list[tuple[TrialRecord, int]]  # trials to train again, and the indices of their new seeds
 
 
-def confirmation_candidates(
-    spec: Spec, size: ConfirmationSize, trials: Sequence[FrozenTrial]
-) -> list[FrozenTrial]:
+class ConfirmationPlan:
+    """The confirmation of a search, as of now; cached, since every report asks several times."""
+
+    def __init__(self, spec: Spec, tally: Tally) -> None:
+        self._spec = spec
+        self._tally = tally
+        self._at = -1  # turns of the trials, for which the cache holds
+        self._candidates: dict[ConfirmationSize, list[TrialRecord]] = {}
+
+    def candidates(self, size: ConfirmationSize) -> list[TrialRecord]:
+        """The trials to confirm."""
+        if self._at != self._tally.turns:
+            self._at, self._candidates = self._tally.turns, {}
+        if size not in self._candidates:
+            pool = StudyRecords(self._spec, self._tally.confirmation_pool(size.top))
+            self._candidates[size] = confirmation_candidates(size, pool)
+        return self._candidates[size]
+
+    @property
+    def runs(self) -> list[TrialRecord]:
+        """The confirmation runs so far."""
+        return StudyRecords(self._spec, self._tally.confirming).confirmations
+
+    def outstanding(self, size: ConfirmationSize) -> ConfirmationRuns:
+        """The confirmation runs still to enqueue."""
+        return outstanding_confirmations(self.candidates(size), size, self.runs)
+
+
+def confirmation_candidates(size: ConfirmationSize, records: StudyRecords) -> list[TrialRecord]:
     """The trials to confirm, as of now: the best ones, those confirmed before, and the baseline.
 
     A search that was extended may confirm with more seeds than before: all candidates get the same. Once
@@ -29,29 +54,27 @@ def confirmation_candidates(
     """
     if not size.top:
         return []
-    complete = [t for t in search_trials(trials) if t.state == TrialState.COMPLETE]
-    own = [t for t in complete if not is_baseline(t)]
-    under_way = _unfinished(size, trials)
-    best = best_of(spec, [t for t in own if not under_way or t.number in under_way], size.top)
+    under_way = _unfinished(size, records)
+    best = records.best(size.top, lambda t: not t.is_baseline and (not under_way or t.number in under_way))
     there = {trial.number for trial in best}
-    before = {n for n, row in confirming_values(trials).items() if all(map(math.isfinite, row))} - there
-    baseline = [t for t in complete if best and is_baseline(t)]
-    return [*best, *(t for t in own if t.number in before), *baseline]
+    rows = records.confirming_losses
+    before = {number for number, row in rows.items() if all(map(math.isfinite, row))} - there
+    complete = records.complete
+    again = [t for t in complete if t.number in before and not t.is_baseline]
+    return [*best, *again, *(t for t in complete if best and t.is_baseline)]
 
 
-def _unfinished(size: ConfirmationSize, trials: Sequence[FrozenTrial]) -> set[int]:
+def _unfinished(size: ConfirmationSize, records: StudyRecords) -> set[int | None]:
     """The candidates of a confirmation since the search ended, if some of them lack seeds; else empty."""
-    last = max((trial.number for trial in search_trials(trials)), default=-1)
-    runs = [(number, t) for t in trials if (number := confirms(t)) is not None]
-    seeds = Counter(number for number, run in runs if not cut_short(run))
-    candidates = {number for number, run in runs if run.number > last}
+    last = max((trial.number for trial in records.search), default=-1)
+    seeds = Counter(run.confirms for run in records.confirmations if not run.was_cut_short)
+    candidates = {run.confirms for run in records.confirmations if run.number > last}
     return candidates if any(seeds[number] < size.seeds for number in candidates) else set()
 
 
 def outstanding_confirmations(
-    candidates: Sequence[FrozenTrial], size: ConfirmationSize, trials: Sequence[FrozenTrial]
-) -> list[tuple[FrozenTrial, int]]:
-    """The confirmation runs still to enqueue: trials and numbers of seeds, ordered by seed."""
-    runs = [t for t in trials if confirms(t) is not None and not cut_short(t)]
-    there = {(confirms(t), t.user_attrs[CONFIRMS_SEED]) for t in runs}
+    candidates: list[TrialRecord], size: ConfirmationSize, runs: list[TrialRecord]
+) -> ConfirmationRuns:
+    """The confirmation runs still to enqueue, ordered by seed."""
+    there = {(run.confirms, run.seed) for run in runs if not run.was_cut_short}
     return [(t, k) for k in range(size.seeds) for t in candidates if (t.number, k) not in there]

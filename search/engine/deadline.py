@@ -15,9 +15,10 @@ from dataclasses import replace
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ...storage.trial_attrs import CONFIRMS_SEED, confirms, is_baseline
+from ...storage.trial_attrs import is_baseline
 from ..scheduling.rungs import rung_steps
-from ..trials.selection import cut_short
+from ..trials.records import TrialRecord
+from .confirmation import ConfirmationPlan, ConfirmationRuns
 from .confirmation_size import MIN_SEEDS, ConfirmationSize
 from .costs import TrialCosts
 from .lifecycle import TrialLifecycle
@@ -30,18 +31,19 @@ SHORT_SECONDS = 50.0  # a search of less time has proportionally less to shut do
 LAST_CHANCE_MARGIN = 1.15  # times the expected seconds of a training that must not be postponed any more
 MAX_SILENCE = 0.01  # of the time, in which a trial must report once the search is over
 
-ConfirmationRuns = list[tuple[FrozenTrial, int]]
-
 
 class Deadline:
     """The time of one search, shared between its trials, its audit and its confirmation."""
 
-    def __init__(self, lifecycle: TrialLifecycle, costs: TrialCosts, shutdown: float) -> None:
+    def __init__(
+        self, lifecycle: TrialLifecycle, costs: TrialCosts, confirmation: ConfirmationPlan, shutdown: float
+    ) -> None:
         """`shutdown`: seconds that the backend needs after the last training."""
         self._spec = spec = lifecycle.spec
         self._clock = lifecycle.clock
         self._costs = costs
         self._lifecycle = lifecycle
+        self._confirmation = confirmation
         self._rungs = rung_steps(spec)
         time = spec.budget.time
         self._time = math.inf if time is None else time - shutdown * min(1.0, time / SHORT_SECONDS)
@@ -90,7 +92,7 @@ class Deadline:
         whole = self._costs.full_training_seconds
         if not whole:
             return size.trainings(self._spec)
-        candidates = self._lifecycle.confirmation_candidates(size)
+        candidates = self._confirmation.candidates(size)
         known = [self._costs.seconds_of(trial.number) for trial in candidates]
         baseline = self._baseline
         if baseline is not None and baseline.number not in {trial.number for trial in candidates}:
@@ -157,7 +159,7 @@ class Deadline:
 
         `more`: whether time that is left may go into more seeds than planned.
         """
-        candidates = self._lifecycle.confirmation_candidates(size)
+        candidates = self._confirmation.candidates(size)
         todo = self._outstanding(size)
         first = self._affordable(candidates, [(trial, k) for trial, k in todo if k < MIN_SEEDS])
         if first:
@@ -165,7 +167,7 @@ class Deadline:
             told = f"the search is over; confirming its best trials with {size.seeds} new seeds each"
             return _one_round(first), told if begins else None
         judged = {trial.number for trial in candidates} - {trial.number for trial, k in todo if k < MIN_SEEDS}
-        if all(is_baseline(trial) for trial in candidates if trial.number in judged):
+        if all(trial.is_baseline for trial in candidates if trial.number in judged):
             return [], "the time that is left is too short to confirm the winner" if todo else None
         rest = _one_round([(trial, k) for trial, k in todo if trial.number in judged])
         if rest and not self._is_late(self._seconds_of(rest)):
@@ -175,11 +177,11 @@ class Deadline:
             return extra, "there is time for one more seed of each"
         return [], "there is no time left to confirm all of them with every seed" if todo else None
 
-    def _affordable(self, candidates: list[FrozenTrial], todo: ConfirmationRuns) -> ConfirmationRuns:
+    def _affordable(self, candidates: list[TrialRecord], todo: ConfirmationRuns) -> ConfirmationRuns:
         """The runs that still fit, without those of the worst candidates; none if only the baseline fits."""
-        others = [trial.number for trial in candidates if not is_baseline(trial)]
+        others = [trial.number for trial in candidates if not trial.is_baseline]
         while others:
-            runs = [(t, k) for t, k in todo if t.number in others or is_baseline(t)]
+            runs = [(t, k) for t, k in todo if t.number in others or t.is_baseline]
             if not self._is_late(self._seconds_of(runs)):
                 return runs
             del others[-1]
@@ -187,8 +189,7 @@ class Deadline:
 
     def _one_more_seed(self, numbers: set[int], size: ConfirmationSize) -> ConfirmationRuns:
         """One more seed for each, if the space does not fix their number and there is time."""
-        before = self._lifecycle.tally.confirming
-        seeds = [trial.user_attrs[CONFIRMS_SEED] for trial in before if not cut_short(trial)]
+        seeds = [run.seed for run in self._confirmation.runs if not run.was_cut_short]
         if not seeds or self._spec.confirm.seeds is not None:
             return []
         for count in (max(size.seeds, max(seeds) + 1), max(seeds) + 2):
@@ -201,8 +202,8 @@ class Deadline:
     def _reserve(self, size: ConfirmationSize, audited: Sequence[int]) -> float:
         """Seconds until the audit and the confirmation would end, if they began now."""
         busy = self._busy_seconds
-        enqueued = [t for t in self._lifecycle.tally.confirming if not t.state.is_finished()]
-        waiting = [self._costs.seconds_of(confirms(t) or 0) for t in enqueued[len(busy) :]]
+        enqueued = [run for run in self._confirmation.runs if not run.has_ended]
+        waiting = [self._costs.seconds_of(run.confirms or 0) for run in enqueued[len(busy) :]]
         seconds = [self._costs.seconds_of(trial.number) for trial, _ in self._outstanding(size)]
         rests = [self._seconds_to_end(number) for number in audited]
         return self._costs.makespan([*rests, *waiting, *self._unfinished_candidates(size), *seconds], busy)
@@ -212,9 +213,10 @@ class Deadline:
 
         That is one candidate, if there is none so far, and the baseline.
         """
-        candidates, baseline = self._lifecycle.confirmation_candidates(size), self._baseline
+        candidates = {trial.number for trial in self._confirmation.candidates(size)}
+        baseline = self._baseline
         seconds = [] if candidates or not size.top else [self._costs.full_training_seconds or 0.0]
-        if size.top and baseline is not None and baseline not in candidates:
+        if size.top and baseline is not None and baseline.number not in candidates:
             seconds.append(self._costs.seconds_of(baseline.number))
         return seconds * size.seeds
 
@@ -223,7 +225,7 @@ class Deadline:
 
         Without a limit of time the best come first: then measured times must not change a search.
         """
-        todo = self._lifecycle.outstanding_confirmations(size)
+        todo = self._confirmation.outstanding(size)
         if self._time == math.inf:
             return todo
         return sorted(todo, key=lambda each: (each[1], -self._costs.seconds_of(each[0].number)))
@@ -248,7 +250,7 @@ class Deadline:
         baseline = self._baseline
         is_over = baseline is None or baseline.state.is_finished()
         rest = 0.0 if baseline is None or is_over else self._seconds_to_end(baseline.number)
-        candidates = self._lifecycle.confirmation_candidates(ConfirmationSize(1, 1))
+        candidates = self._confirmation.candidates(ConfirmationSize(1, 1))
         return max(rest, 0.0 if candidates else self._costs.full_training_seconds or 0.0)
 
     def _seconds_to_end(self, number: int) -> float:

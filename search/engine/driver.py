@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import optuna
@@ -41,6 +40,7 @@ from ..trials.stops import Stop, diverged, failed
 from .budget import BudgetTracker, spent_on
 from .clock import SearchClock
 from .commands import CommandInbox
+from .confirmation import ConfirmationPlan
 from .costs import TrialCosts
 from .deadline import SHUTDOWN_SECONDS, Deadline
 from .lifecycle import TrialLifecycle
@@ -96,8 +96,9 @@ class Driver:
         )
         self.running = self._lifecycle.running
         self._costs = TrialCosts(spec.early_stopping.max, self.trials, slots)
-        self._deadline = Deadline(self._lifecycle, self._costs, shutdown_seconds)
-        self._budget = BudgetTracker(self._lifecycle, self._costs, self._deadline)
+        confirmation = ConfirmationPlan(spec, self._lifecycle.tally)
+        self._deadline = Deadline(self._lifecycle, self._costs, confirmation, shutdown_seconds)
+        self._budget = BudgetTracker(self._lifecycle, self._costs, confirmation, self._deadline)
         self._inbox = CommandInbox(self, self._lifecycle)
         self._queue = TrialQueue(self._lifecycle, self._deadline, self._budget)
         self._remarked: set[str] = set()  # kinds of remarks that the user has seen
@@ -255,8 +256,8 @@ class Driver:
         if self._promotion is None:
             return None
         number = running.number
-        can_wait = partial(has_checkpoint, self._lifecycle.folder(number))
-        rung = self._promotion.enter(self.trials[number], can_wait)
+        can_wait = has_checkpoint(self._lifecycle.folder(number))
+        rung = self._promotion.enter(self.trials[number], can_wait=can_wait)
         if rung is None or not rung.leads:
             return rung
         is_last = self._deadline.is_last_chance(number, rung.first, self._seconds_left())

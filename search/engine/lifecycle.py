@@ -55,7 +55,6 @@ from ..trials.export import document, render, seed_of
 from ..trials.reports import read_reports
 from ..trials.stops import Stop, failed
 from .clock import SearchClock
-from .confirmation import confirmation_candidates, outstanding_confirmations
 from .confirmation_size import ConfirmationSize
 from .costs import COST_ATTR
 from .running import Assignment, RunningTrial
@@ -102,8 +101,6 @@ class TrialLifecycle:
         self.promotion = promotion
         self.say = say
         self._on_end = on_end
-        self._candidates_at = -1  # turns of the trials, for which `_candidates` holds
-        self._candidates: dict[ConfirmationSize, list[FrozenTrial]] = {}
         self.tally = Tally(spec, storage)
         self.running: dict[int, RunningTrial] = {}
         self.cancelled: list[int] = []  # trials that have ended while their workers still run them
@@ -117,19 +114,6 @@ class TrialLifecycle:
     def best(self) -> FrozenTrial | None:
         """The best complete trial of the search."""
         return next(iter(self.tally.best(1)), None)
-
-    def confirmation_candidates(self, size: ConfirmationSize) -> list[FrozenTrial]:
-        """The trials to confirm; cached, since a report asks several times."""
-        if self._candidates_at != self.tally.turns:
-            self._candidates_at, self._candidates = self.tally.turns, {}
-        if size not in self._candidates:
-            pool = self.tally.confirmation_pool(size.top)
-            self._candidates[size] = confirmation_candidates(self.spec, size, pool)
-        return self._candidates[size]
-
-    def outstanding_confirmations(self, size: ConfirmationSize) -> list[tuple[FrozenTrial, int]]:
-        """The confirmation runs still to enqueue: trials and numbers of seeds."""
-        return outstanding_confirmations(self.confirmation_candidates(size), size, self.tally.confirming)
 
     def folder(self, number: int) -> Path:
         """The folder of a trial's files."""

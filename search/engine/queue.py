@@ -145,8 +145,9 @@ class TrialQueue:
     def confirm(self, *, ended_early: bool) -> bool:
         """After the search, enqueue the next confirmation runs. Returns whether there are any."""
         runs, message = self._budget.next_round(ended_early=ended_early)
-        for trial, seed in runs:
-            self._study.enqueue_trial(trial.params, user_attrs={CONFIRMS: trial.number, CONFIRMS_SEED: seed})
+        for record, seed in runs:
+            again = {CONFIRMS: record.number, CONFIRMS_SEED: seed}
+            self._study.enqueue_trial(record.trial.params, user_attrs=again)
         if message and (runs or not self._lifecycle.running):
             self._lifecycle.say(message)
         return bool(runs)

@@ -19,7 +19,7 @@ from ...spaces import Spec
 from ...storage.live import LiveStorage
 from ...storage.trial_attrs import at_rung, audited_at, confirms, is_baseline, state_of, trained_to
 from ..scheduling.audit import AuditSample
-from ..trials.configuration import has_config
+from ..trials.configuration import known_config
 
 
 class Tally:
@@ -29,7 +29,6 @@ class Tally:
         self._spec = spec
         self._storage = storage
         self.audit_sample = AuditSample.of(spec)  # a short budget of time may leave it out
-        self._sign = spec.sign
         self._changes = 0  # of the storage, up to the last update
         self._counted: dict[int, _Part] = {}  # by trial: Optuna changes the trials themselves
         self._turns = 0  # see `turns`
@@ -102,7 +101,7 @@ class Tally:
         return [self._storage.trials[number] for number in self._baselines]
 
     def best(self, count: int, *, baseline: bool = True, but: int | None = None) -> list[FrozenTrial]:
-        """The `count` best complete trials of the search, like `selection.best_of`.
+        """The `count` best complete trials of the search, like `StudyRecords.best`.
 
         Optionally without the `baseline`, or without the trial `but`.
         """
@@ -113,7 +112,7 @@ class Tally:
             number = self._ranked[rank][1]
             trial = self._storage.trials[number]
             if number not in self._whole:
-                if not has_config(self._spec, trial):
+                if known_config(self._spec, trial) is None:
                     del self._ranked[rank]  # another program wrote it; only the first few need this check
                     continue
                 self._whole.add(number)
@@ -188,7 +187,7 @@ class Tally:
             trained=trained_to(trial) if own and not complete else 0,
             audit=self._audited if audited else self._drawn,
             rest=max(0, (self._spec.early_stopping.max or 0) - (last or 0)) if takes else 0,  # some go beyond
-            rank=None if value is None else (self._sign * value, number),
+            rank=None if value is None else (self._spec.loss(value), number),
             lists=[numbers for numbers, belongs in lists if belongs],
         )
 

@@ -88,12 +88,12 @@ def best(*, workspace: Workspace, study: str) -> BestTrial:
     Raises `SearchError` while no trial is complete.
     """
     result = load_result(workspace, study)
-    winner, trial = result.best, result.best_trial
-    assert trial is not None
+    best, winner = result.best, result.winner
+    assert winner is not None
     return BestTrial(
         study,
         result.spec.metric,
-        **vars(winner),
-        comparison=against(result.baseline, trial, result.spec.goal, winner.confirmed),
+        **vars(best),
+        comparison=against(result.records.baseline, winner, best.confirmed),
         confirmation=confirmation(result),
     )

@@ -297,7 +297,7 @@ class _Bench:
                 running.attempt.ended = message["seconds"]
             else:
                 running.attempt.report(message["step"], message["seconds"])
-                running.losses[message["step"]] = self._spec.sign * message["value"]
+                running.losses[message["step"]] = self._spec.loss(message["value"])
                 self.keeps = self.keeps or has_checkpoint(self._folder / str(number))
                 running.heard_at = time.monotonic()
                 if not self._is_measured(running):

@@ -32,7 +32,7 @@ from ..backends.worker.process import environment
 from ..errors import SearchError, UsageError
 from ..formatting import gibibytes
 from ..trials.advice import advice_for
-from ..trials.configuration import config_of, has_config
+from ..trials.configuration import known_config
 
 SAMPLED_CONFIGS = 100  # random configurations, among which the smallest and the largest of a space are found
 NEAR_LIMIT = 0.5  # of the limit: a space that stays below is not measured
@@ -219,7 +219,8 @@ class MemoryModel:
 
     def _of(self, trial: FrozenTrial) -> int | None:
         """A trial's footprint; None where its parameters are no configuration of the space."""
-        return self._counted(config_of(self._spec, trial)) if has_config(self._spec, trial) else None
+        config = known_config(self._spec, trial)
+        return None if config is None else self._counted(config)
 
     def _trained(self, config: Mapping[str, Any], threads: int, seconds: float) -> float:
         """The bytes that a process of its own takes to train a configuration."""

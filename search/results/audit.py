@@ -14,14 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from optuna.trial import FrozenTrial, TrialState
 
-from ...spaces import Spec
 from ...spaces.stopping import Rungs
-from ...storage.trial_attrs import AUDITED, audited_at, is_baseline, untrainable
 from ..scheduling.observed import value_at
 from ..scheduling.rungs import MIN_AUDITED, rung_steps
-from ..trials.selection import search_trials
+from ..trials.records import StudyRecords
 from .confirmation import LEVEL
 
 
@@ -101,20 +98,19 @@ def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float | None:
     return float(np.corrcoef(ranks)[0, 1])
 
 
-def audit_outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Audited | None:
+def audit_outcome(records: StudyRecords) -> Audited | None:
     """What the audit of a study tells; None where none of its trials was in it."""
-    stopping, sign, own = spec.early_stopping, spec.sign, search_trials(trials)
-    if not isinstance(stopping, Rungs) or not any(AUDITED in trial.user_attrs for trial in own):
+    spec, own = records.spec, records.search
+    if not isinstance(spec.early_stopping, Rungs) or all(trial.audited_at is None for trial in own):
         return None
-    ends = {t.number: sign * t.value for t in own if t.state == TrialState.COMPLETE and t.value is not None}
-    through = [t.number for t in own if audited_at(t) is None and not is_baseline(t)]
+    through = [t.loss for t in own if t.audited_at is None and not t.is_baseline and t.loss is not None]
     stopped = [
-        ends.get(t.number, math.inf)
+        math.inf if t.loss is None else t.loss
         for t in own
-        if audited_at(t) is not None and (t.number in ends or untrainable(t))
+        if t.audited_at is not None and (t.loss is not None or t.is_untrainable)
     ]
     rungs = []
     for step in rung_steps(spec):
-        there = [(value_at(t, step), ends[t.number]) for t in own if t.number in ends]
-        rungs.append((step, [(sign * value, end) for value, end in there if value is not None]))
-    return audited(stopped, [ends[n] for n in through if n in ends], stopping.eta, rungs)
+        there = [(value_at(t.trial, step), t.loss) for t in own if t.loss is not None]
+        rungs.append((step, [(spec.loss(value), end) for value, end in there if value is not None]))
+    return audited(stopped, through, spec.early_stopping.eta, rungs)

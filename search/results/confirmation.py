@@ -23,14 +23,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from optuna.trial import FrozenTrial
 
-from ...spaces import Spec
-from ...storage.trial_attrs import is_baseline
-from ..trials.selection import best_of, confirming_values
+from ..trials.records import StudyRecords, TrialRecord
 
 LEVEL = 0.95  # of every interval
 ROUNDING = 1e-13  # of the larger of two rows: their means are equal if they differ by less
@@ -77,21 +74,19 @@ class Confirmed:
 
 
 def confirmed(
-    values: Mapping[int, Sequence[float]],
+    losses: Mapping[int, Sequence[float]],
     searched: Mapping[int, float],
     *,
     baseline: int | None = None,
-    minimize: bool = True,
 ) -> Confirmed:
     """The winner among candidates that were trained again, each with the same seeds (at least two).
 
-    `values` are those of the new trainings by candidate, the baseline's among them where there is one: it may
-    be the winner itself;
-    `searched` what each candidate had in the search. A candidate with a value that is no number is out.
+    `losses` are those of the new trainings by candidate, the baseline's among them where there is one: it may
+    be the winner itself; `searched` what each candidate had in the search. A candidate with a loss that is
+    not finite is out.
     """
-    sign = 1.0 if minimize else -1.0
-    numbers = [number for number, row in values.items() if all(map(math.isfinite, row))]
-    table = sign * np.array([values[number] for number in numbers])
+    numbers = [number for number, row in losses.items() if all(map(math.isfinite, row))]
+    table = np.array([losses[number] for number in numbers])
     scale = _scale(table)
     table /= scale
     means = dict(zip(numbers, _means(table).tolist(), strict=True))
@@ -102,18 +97,18 @@ def confirmed(
 
     best = min(means, key=means.__getitem__)
     equal = [number for number in numbers if means[number] - means[best] <= rounding(number, best)]
-    winner = min(equal, key=lambda n: (n != baseline, sign * searched[n]))
+    winner = min(equal, key=lambda n: (n != baseline, searched[n]))
     mean_error, difference_error = _errors(table)
     picked_from = [row for row, number in enumerate(numbers) if number != baseline]
     expected = _without_luck(table, picked_from) if winner != baseline else means[winner]
-    value = Interval.around(sign * expected * scale, mean_error.half() * scale)
+    value = Interval.around(expected * scale, mean_error.half() * scale)
     gain = None
     if baseline is not None and baseline in means and baseline != winner:
         gain = Interval.around((means[baseline] - expected) * scale, difference_error.half() * scale)
     others = [number for number in numbers if number not in (winner, baseline)]
     half = difference_error.half(of=max(1, math.comb(len(others) + 1, 2)))
     ties = [n for n in others if means[n] - means[winner] <= max(half, rounding(n, winner))]
-    optimism = expected * scale - sign * searched[winner]
+    optimism = expected * scale - searched[winner]
     seedless = bool((table == table[:, :1]).all())
     return Confirmed(winner, value, optimism, gain, tuple(ties), table.shape[1], seedless)
 
@@ -166,18 +161,19 @@ def _errors(table: np.ndarray) -> tuple[_Error, _Error]:
     return mean, _Error(math.sqrt(2 * ms_noise / seeds), freedom)
 
 
-def confirmation_outcome(spec: Spec, trials: Sequence[FrozenTrial]) -> Confirmed | None:
+def confirmation_outcome(records: StudyRecords) -> Confirmed | None:
     """What the trainings that confirm say; None where there are too few yet."""
-    values = confirming_values(trials)
-    baseline = next((n for n in values if is_baseline(trials[n])), None)
-    if not values.keys() - {baseline} or not any(all(map(math.isfinite, row)) for row in values.values()):
+    losses = records.confirming_losses
+    baseline = next((n for n in losses if records.by_number[n].is_baseline), None)
+    if not losses.keys() - {baseline} or not any(all(map(math.isfinite, row)) for row in losses.values()):
         return None
-    before = {number: trials[number].value or 0.0 for number in values}
-    return confirmed(values, before, baseline=baseline, minimize=spec.goal == "minimize")
+    before = {number: records.by_number[number].loss or 0.0 for number in losses}
+    found, value = confirmed(losses, before, baseline=baseline), records.spec.loss
+    low, high = sorted((value(found.value.low), value(found.value.high)))
+    return replace(found, value=Interval(value(found.value.value), low, high))
 
 
-def overlooked(spec: Spec, trials: Sequence[FrozenTrial]) -> FrozenTrial | None:
+def overlooked(records: StudyRecords) -> TrialRecord | None:
     """The best trial of the search, where it is not among those that were compared; None where it is."""
-    compared = confirming_values(trials)
-    best = best_of(spec, trials, 1)
+    compared, best = records.confirming_losses, records.best(1)
     return best[0] if compared and best and best[0].number not in compared else None

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar, get_args
 
-from optuna.trial import FrozenTrial, TrialState
-
-from ...spaces import Spec
 from ...storage.studies import ELAPSED
-from ...storage.trial_attrs import is_baseline
 from ..engine.budget import spent_on
 from ..engine.confirmation_size import ConfirmationSize
 from ..formatting import option
 from ..sampling.tried import UntriedConfigs, tried
+from ..trials.records import StudyRecords
 from ..trials.retries import worth_retrying
-from ..trials.selection import at_target, search_trials
 from ..trials.stops import Untrainable
 from ..values import NextStep
 from .study import StudyResult
@@ -86,8 +82,7 @@ def confirmation_changes(result: StudyResult) -> dict[str, Any] | None:
 
     That is a search which was not asked to confirm, or whose budget left no room for it.
     """
-    own = search_trials(result.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)))
-    others = not all(map(is_baseline, own))
+    others = not all(trial.is_baseline for trial in result.records.complete)
     if result.stopped or not others or not ConfirmationSize.asked(result.spec).top:
         return None
     more = more_time(result) | _more_samples(result)
@@ -98,12 +93,12 @@ def confirmation_changes(result: StudyResult) -> dict[str, Any] | None:
 
 def extension(result: StudyResult) -> dict[str, Any]:
     """The changes that let a finished search continue: a further target, or twice each budget."""
-    budget, trials = result.spec.budget, result.all_trials
-    if at_target(result.spec, trials) is not None:
+    budget, records = result.spec.budget, result.records
+    if records.at_target is not None:
         return {"budget": {"target": None}}
     more: dict[str, Any] = {}
     if budget.trials is not None:
-        more["trials"] = _doubled(budget.trials, len(search_trials(trials)))
+        more["trials"] = _doubled(budget.trials, len(records.search))
     more |= more_time(result)
     if budget.samples is not None:
         more["samples"] = _doubled(budget.samples, consumed_in(result))
@@ -128,7 +123,7 @@ def _more_samples(result: StudyResult) -> dict[str, int]:
 
 def exhausted(result: StudyResult) -> bool:
     """Whether every configuration of its space has been tried."""
-    own = search_trials(result.all_trials)
+    own = [record.trial for record in result.records.search]
     return UntriedConfigs(result.spec).exhausted(tried(own))
 
 
@@ -149,13 +144,13 @@ def _doubled(budget: Amount, spent: float) -> Amount:
     return budget
 
 
-def is_over(spec: Spec, trials: Sequence[FrozenTrial], elapsed: float) -> bool:
+def is_over(records: StudyRecords, elapsed: float) -> bool:
     """Whether a search would end at once. By time or samples it ends before the last of them is used."""
-    budget = spec.budget
+    budget, trials = records.spec.budget, records.by_number.values()
     if budget.time is not None and elapsed >= budget.time:
         return True
-    if not trials or not all(trial.state.is_finished() for trial in trials):
+    if not trials or not all(trial.has_ended for trial in trials):
         return False
-    if budget.time is not None or budget.samples is not None or at_target(spec, trials) is not None:
+    if budget.time is not None or budget.samples is not None or records.at_target is not None:
         return True
-    return budget.trials is not None and len(search_trials(trials)) >= budget.trials
+    return budget.trials is not None and len(records.search) >= budget.trials

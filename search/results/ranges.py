@@ -13,7 +13,7 @@ from ...objectives.info import ObjectiveInfo
 from ...spaces import Choice, End, Interval, Range, Spec, describe, is_ordered, line, widened
 from ..sampling.unit_cube import UnitAxis, UnitCube
 from ..scheduling.observed import comparable_trials
-from ..trials.configuration import config_of, has_config
+from ..trials.configuration import known_config
 from ..values import Value
 from .study import StudyResult
 
@@ -54,7 +54,7 @@ def narrow_ranges(result: StudyResult) -> NarrowRanges:
     """Where the best values of a study press against an end."""
     spec = result.spec
     step, trials = comparable_trials(spec, result.all_trials, FEWEST)
-    ranked = sorted(trials, key=lambda trial: (spec.sign * (trial.value or 0.0), trial.number))
+    ranked = sorted(trials, key=lambda trial: (spec.loss(trial.value or 0.0), trial.number))
     winner = result.best_trial or (ranked[0] if ranked else None)
     edges = [] if winner is None else [_edge(spec, name, ranked, winner) for name in spec.space.searched]
     found = [edge for edge in edges if edge is not None]
@@ -96,7 +96,7 @@ def _is_allowed(spec: Spec, name: str, wider: Range | Choice, best: Sequence[Fro
         suggester = cube.suggester(cube.point(config), {**config, name: value})
         return spec.space.proposed(suggester)[1] is None
 
-    configs = [config_of(spec, trial) for trial in best if has_config(spec, trial)]
+    configs = [config for trial in best if (config := known_config(spec, trial)) is not None]
     return any(allowed(config, value) for config in configs for value in beyond)
 
 

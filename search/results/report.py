@@ -11,12 +11,11 @@ from ...objectives.info import ObjectiveInfo
 from ...spaces import Choice, Derived, Parameter, Range, describe
 from ...storage.locks import driver_running
 from ...storage.studies import PAUSED, Phase, phase_of, trial_of
-from ...storage.trial_attrs import state_of
 from ..scheduling.rungs import brackets_of
 from ..scheduling.standings import RungResult, bracket_of, rung_results, stopping_in_words
 from ..trials.advice import advice_after
 from ..trials.events import events_of
-from ..trials.selection import search_trials
+from ..trials.records import TrialRecord
 from ..values import NextStep, Value
 from .importance import Importance, importances_of
 from .next_steps import consumed_in, elapsed_in, exhausted, is_over, steps_of_search, steps_of_study
@@ -108,18 +107,17 @@ class StudyReport(Value):
 
 def study_report(result: StudyResult) -> StudyReport:
     """All there is to say about a study."""
-    spec, trials = result.spec, result.all_trials
-    best, baseline = result.best_trial, result.baseline
-    ended = sum(t.state.is_finished() for t in search_trials(trials))
-    last = spec.early_stopping.max
+    spec, records = result.spec, result.records
+    best, baseline = result.winner, records.baseline
+    every, last = records.by_number.values(), spec.early_stopping.max
     importances, trust = importances_of(result)
     edges = {edge.name: edge for edge in narrow_ranges(result).found}
     budget, elapsed = spec.budget, elapsed_in(result)
     searching = driver_running(result.workspace, result.folder_name)
     paused = bool(result.study.user_attrs.get(PAUSED))
-    ended_early = endings(trials)
+    ended_early = endings(every)
     complete = exhausted(result)
-    over = searching is None and is_over(spec, trials, elapsed)
+    over = searching is None and is_over(records, elapsed)
     if searching is not None:
         steps = steps_of_search(result.name, paused=paused)
     else:
@@ -141,16 +139,16 @@ def study_report(result: StudyResult) -> StudyReport:
             for name, parameter in spec.parameters.items()
         ],
         constraints=spec.constraints,
-        states=dict(Counter(map(state_of, trials))),
-        confirming=len(trials) - len(search_trials(trials)),
-        trials=Spent(ended, budget.trials),
+        states=dict(Counter(trial.state for trial in every)),
+        confirming=len(records.confirmations),
+        trials=Spent(sum(trial.has_ended for trial in records.search), budget.trials),
         seconds=Spent(elapsed, budget.time),
         consumed=Spent(consumed_in(result), budget.samples),
         exhausted=complete,
-        without_stopping=None if last is None else last * sum(t.state.is_finished() for t in trials),
-        best=None if best is None else trial_row(spec, best),
-        baseline=None if baseline is None else trial_row(spec, baseline),
-        comparison=None if best is None else against(baseline, best, spec.goal, result.confirmed),
+        without_stopping=None if last is None else last * sum(trial.has_ended for trial in every),
+        best=None if best is None else trial_row(best),
+        baseline=None if baseline is None else trial_row(baseline),
+        comparison=None if best is None else against(baseline, best, result.confirmed),
         confirmation=confirmation(result),
         audit=audit_of(result),
         importance=trust,
@@ -169,7 +167,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
         study=result.name,
         metric=spec.metric,
         resource=spec.resource,
-        row=trial_row(spec, trial),
+        row=trial_row(TrialRecord(spec, trial)),
         kinds={name: _kind(parameter) for name, parameter in spec.parameters.items()},
         curve=sorted(trial.intermediate_values.items()),
         bracket=bracket,

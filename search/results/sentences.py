@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from optuna.trial import FrozenTrial, TrialState
-
-from ...storage.trial_attrs import confirms
-from ..trials.selection import failed_confirmations, search_trials
+from ..trials.records import TrialRecord
 from .audit import Audited
 from .confirmation import Confirmed, overlooked
 from .next_steps import exhausted
@@ -16,15 +13,16 @@ from .study import StudyResult
 
 def confirmation(result: StudyResult) -> list[str]:
     """What training the best again told, in lines."""
-    best, confirmed, trials = result.best_trial, result.confirmed, result.all_trials
+    best, confirmed, records = result.winner, result.confirmed, result.records
     out = []
-    for tried, run in failed_confirmations(trials).items():
-        ended = "ran out of memory" if run.constraints.get("out_of_memory") else "diverged"
+    for tried, run in records.unconfirmable.items():
+        ended = "ran out of memory" if run.trial.constraints.get("out_of_memory") else "diverged"
         out.append(f"trial {tried} {ended} when it was trained again")
     failed: dict[int, list[str]] = {}  # errors of the trainings that were to confirm a trial
-    for trial in trials:
-        if (number := confirms(trial)) is not None and trial.state == TrialState.FAIL:
-            failed.setdefault(number, []).append(trial.user_attrs.get("error", "by another program"))
+    for run in records.confirmations:
+        if run.confirms is not None and run.state == "fail":
+            error = run.trial.user_attrs.get("error", "by another program")
+            failed.setdefault(run.confirms, []).append(error)
     if best is None or confirmed is None:
         lines = [_failures([error for errors in failed.values() for error in errors])] if failed else []
         return [f"not confirmed, {line}" for line in lines + out]
@@ -43,18 +41,18 @@ def confirmation(result: StudyResult) -> list[str]:
     if confirmed.ties:
         others = ", ".join(map(str, confirmed.ties))
         lines.append(f"a tie with trial{'s' if len(confirmed.ties) > 1 else ''} {others}")
-    if (later := overlooked(result.spec, trials)) is not None:
+    if (later := overlooked(records)) is not None:
         lines.append(f"trial {later.number} has {later.value:.6g}, which was not confirmed")
     return lines + out
 
 
 def finished(result: StudyResult) -> str:
     """That a search had nothing left to do, and why."""
-    own = search_trials(result.all_trials)
+    own = result.records.search
     if result.stop_reason is None and exhausted(result):
         return f'the study "{result.name}" is finished: every configuration of its space has been tried'
     spent = result.stop_reason or f"all {len(own)} trials have run"
-    waiting = sum(trial.state == TrialState.WAITING for trial in own)
+    waiting = sum(trial.state == "waiting" for trial in own)
     wait = f". {waiting} trial{'s wait' if waiting > 1 else ' waits'} to be resumed" if waiting else ""
     return f'the study "{result.name}" is finished: {spent}{wait}'
 
@@ -92,11 +90,9 @@ def audit(found: Audited) -> list[str]:
     return [loss, f"rank correlation of rungs with the end: {at or 'too few trials'}"]
 
 
-def against(
-    baseline: FrozenTrial | None, best: FrozenTrial, goal: str, confirmed: Confirmed | None = None
-) -> str:
+def against(baseline: TrialRecord | None, best: TrialRecord, confirmed: Confirmed | None = None) -> str:
     """How the best trial compares with the baseline."""
-    assert best.value is not None
+    assert best.loss is not None
     if confirmed is not None and confirmed.gain is not None:
         gained = confirmed.gain
         verdict = "no better than the baseline:" if gained.low <= 0 else "better than the baseline"
@@ -104,14 +100,14 @@ def against(
     luck = ", and the best trial is not confirmed" if confirmed is None else ""
     if baseline is None:
         return f"the space has no baseline to compare with{luck}"
-    if baseline.value is None or baseline.state != TrialState.COMPLETE:
-        state = baseline.state.name.lower()
+    if baseline.loss is None:
+        state = baseline.trial.state.name.lower()
         return f"the baseline (trial {baseline.number}) is {state}, so nothing compares{luck}"
     if baseline.number == best.number:
         if confirmed is None:
             return "the baseline itself, which is not confirmed: nothing else that came to its end was better"
         return "the baseline itself: nothing was better when it was trained again"
-    gain = baseline.value - best.value if goal == "minimize" else best.value - baseline.value
+    gain = baseline.loss - best.loss
     than = f"than the baseline ({baseline.value:.6g})"
     verdict = f"better {than} by {gain:.4g}" if gain > 0 else f"no better {than}"
     if confirmed is None:

@@ -13,12 +13,10 @@ from optuna.trial import FrozenTrial
 
 from ...spaces import SpaceError, Spec
 from ...storage import StorageError, files, studies
-from ...storage.trial_attrs import is_baseline
 from ...storage.workspace import Workspace
 from ..errors import SearchError
 from ..scheduling.pruners import make_pruner
-from ..trials.configuration import config_of, has_config
-from ..trials.selection import best_of
+from ..trials.records import StudyRecords, TrialRecord
 from ..values import plain
 from .audit import Audited, audit_outcome
 from .confirmation import Confirmed, confirmation_outcome
@@ -65,12 +63,12 @@ class StudyResult:
     @property
     def best(self) -> Best:
         """The winner. Raises `SearchError` while no trial is complete."""
-        trial = self.best_trial
-        if trial is None:
+        winner = self.winner
+        if winner is None:
             raise SearchError(f'no trial of "{self.name}" has run to its end yet, so there is no winner')
-        assert trial.value is not None
-        folder = self.trial_folder(trial.number)
-        return Best(trial.number, trial.value, config_of(self.spec, trial), folder, self.confirmed)
+        assert winner.value is not None and winner.config is not None
+        folder = self.trial_folder(winner.number)
+        return Best(winner.number, winner.value, winner.config, folder, self.confirmed)
 
     @property
     def folder_name(self) -> str:
@@ -82,27 +80,34 @@ class StudyResult:
         return files.trial_folder(self.workspace.runs, self.folder_name, number)
 
     @property
+    def records(self) -> StudyRecords:
+        """The trials as results read them."""
+        return StudyRecords(self.spec, self.all_trials)
+
+    @property
+    def winner(self) -> TrialRecord | None:
+        """The winner; None while no trial is complete."""
+        records = self.records
+        confirmed = confirmation_outcome(records)
+        if confirmed is not None and records.by_number[confirmed.winner].config is not None:
+            return records.by_number[confirmed.winner]
+        return next(iter(records.best(1)), None)
+
+    @property
     def best_trial(self) -> FrozenTrial | None:
         """The winner as Optuna's trial; None while no trial is complete."""
-        confirmed = self.confirmed
-        if confirmed is not None and has_config(self.spec, self.all_trials[confirmed.winner]):
-            return self.all_trials[confirmed.winner]
-        return next(iter(best_of(self.spec, self.all_trials, 1)), None)
+        winner = self.winner
+        return None if winner is None else winner.trial
 
     @property
     def confirmed(self) -> Confirmed | None:
         """What training the best again told; None where that was not done, or not to an end."""
-        return confirmation_outcome(self.spec, self.all_trials)
+        return confirmation_outcome(self.records)
 
     @property
     def audited(self) -> Audited | None:
         """What came of the audited trials; None where there was none."""
-        return audit_outcome(self.spec, self.all_trials)
-
-    @property
-    def baseline(self) -> FrozenTrial | None:
-        """The baseline's trial; None where the space has none, or it has not begun."""
-        return next((t for t in self.all_trials if is_baseline(t)), None)
+        return audit_outcome(self.records)
 
     @property
     def trials(self) -> pandas.DataFrame:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from optuna.trial import FrozenTrial
-
-from ...spaces import Spec
-from ...storage.trial_attrs import confirms, is_baseline, seconds_of, state_of, trained_to
+from ...storage.trial_attrs import seconds_of, trained_to
 from ..engine.lifecycle import RESERVED_ATTRS
-from ..trials.configuration import config_of
-from ..trials.stops import Kind, stop_of
+from ..trials.records import TrialRecord
+from ..trials.stops import Kind
 from ..values import Value
 from .study import StudyResult
 
@@ -49,12 +46,12 @@ class Ending:
     example: str  # the whole reason of the last one
 
 
-def endings(trials: Sequence[FrozenTrial]) -> list[Ending]:
+def endings(trials: Iterable[TrialRecord]) -> list[Ending]:
     """The trials that ended early, by why they did: failures first, then the most frequent."""
     groups: dict[tuple[str, Kind, str], list[tuple[int, str]]] = {}
     for trial in trials:
-        if (stop := stop_of(trial)) is not None:
-            group = groups.setdefault((trial.state.name.lower(), stop.kind, stop.why), [])
+        if (stop := trial.stop) is not None:
+            group = groups.setdefault((trial.state, stop.kind, stop.why), [])
             group.append((trial.number, stop.reason))
     ended = [
         Ending(kind, why, state, [number for number, _ in group], group[-1][1])
@@ -63,15 +60,15 @@ def endings(trials: Sequence[FrozenTrial]) -> list[Ending]:
     return sorted(ended, key=lambda ending: (ending.state != "fail", -len(ending.trials)))
 
 
-def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
+def trial_row(record: TrialRecord) -> TrialRow:
     """A trial as a line of a list."""
-    attrs, stop = trial.user_attrs, stop_of(trial)
+    trial, attrs, stop = record.trial, record.trial.user_attrs, record.stop
     return TrialRow(
         number=trial.number,
-        state=state_of(trial),
+        state=record.state,
         value=trial.value,
-        baseline=is_baseline(trial),
-        confirms=confirms(trial),
+        baseline=record.is_baseline,
+        confirms=record.confirms,
         last_step=trial.last_step,
         trained=None if trial.last_step is None else trained_to(trial),
         seconds=seconds_of(trial),
@@ -79,11 +76,13 @@ def trial_row(spec: Spec, trial: FrozenTrial) -> TrialRow:
         ended=_moment(trial.datetime_complete),
         why=None if stop is None else stop.why,
         reason=attrs.get("reason"),
-        params=_params(spec, trial),
+        params=record.config or {},
         metrics={
             name: value
             for name, value in attrs.items()
-            if name not in RESERVED_ATTRS and name not in spec.parameters and isinstance(value, int | float)
+            if name not in RESERVED_ATTRS
+            and name not in record.spec.parameters
+            and isinstance(value, int | float)
         },
     )
 
@@ -93,23 +92,15 @@ def trial_rows(result: StudyResult, *, state: str | None = None, best_first: boo
 
     Trainings that confirm are no finds of the search: by value they come after its own complete trials.
     """
-    rows = [trial_row(result.spec, trial) for trial in result.all_trials]
-    rows = [row for row in rows if state in (None, row.state)]
+    records = [record for record in result.records.by_number.values() if state in (None, record.state)]
     if best_first:  # a pruned trial's value is of another step and does not compare
-        rows.sort(
-            key=lambda row: (
-                *(row.state != "complete", row.confirms is not None, row.value is None),
-                result.spec.sign * (row.value or 0.0),
+        records.sort(
+            key=lambda r: (
+                *(r.state != "complete", r.confirms is not None, r.trial.value is None),
+                r.spec.loss(r.trial.value or 0.0),
             )
         )
-    return rows
-
-
-def _params(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:
-    try:
-        return config_of(spec, trial)
-    except KeyError:  # it waits and has no parameters yet
-        return {}
+    return [trial_row(record) for record in records]
 
 
 def _moment(moment: datetime | None) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from optuna.trial import FrozenTrial, TrialState
@@ -13,23 +12,14 @@ from ...spaces.samplers import GP, TPE
 from ...spaces.stopping import Rungs
 from ...storage.locks import driver_running
 from ...storage.studies import trial_of
-from ...storage.trial_attrs import (
-    CONFIRMS_SEED,
-    FIXED_PARAMS,
-    SUGGESTED_BY,
-    at_rung,
-    confirms,
-    is_baseline,
-    state_of,
-)
+from ...storage.trial_attrs import FIXED_PARAMS, SUGGESTED_BY
 from ..formatting import counted
 from ..scheduling.promotion import QueuePosition
 from ..scheduling.rungs import promotes
 from ..scheduling.standings import RungResult, rung_results
 from ..scheduling.study_promotion import promotion_of
 from ..trials.events import events_of
-from ..trials.selection import search_trials
-from ..trials.stops import stop_of
+from ..trials.records import StudyRecords, TrialRecord
 from ..values import Value
 from .study import StudyResult
 
@@ -54,19 +44,20 @@ class TrialHistory(Value):
 
 def history_of(result: StudyResult, number: int) -> TrialHistory:
     """Why a trial is what it is. Raises `StorageError` where there is none of that number."""
-    spec, trials = result.spec, result.all_trials
+    spec, records = result.spec, result.records
     trial = trial_of(result.study, number)
+    record = records.by_number[number]
     attrs, retries = trial.user_attrs, trial.user_attrs.get("retries", 0)
     return TrialHistory(
         study=result.name,
         number=number,
-        state=state_of(trial),
-        suggested=_suggested(spec, trials, trial),
+        state=record.state,
+        suggested=_suggested(records, record),
         events=events_of(trial, spec.resource),
         by_now=[_standing(spec, rung) for rung in rung_results(result.study, spec, trial)],
         attempts=[tried(retries, attrs.get("error"), attrs.get("reason"))] if retries else [],
-        waits=_waits(result, trials, trial),
-        end=_end(spec, trials, trial),
+        waits=_waits(result, records, record),
+        end=_end(records, record),
     )
 
 
@@ -76,24 +67,25 @@ def tried(retries: int, error: str | None, reason: str | None) -> str:
     return f"tried {retries + 1} times{before}"
 
 
-def _suggested(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str:
-    of = confirms(trial)
-    if of is not None:
-        seed = trial.user_attrs[CONFIRMS_SEED] + 1
-        return f"confirms trial {of}: its parameters again, with new seed {seed}; it runs to its end"
-    if is_baseline(trial):
+def _suggested(records: StudyRecords, record: TrialRecord) -> str:
+    trial = record.trial
+    if record.confirms is not None:
+        again = f"confirms trial {record.confirms}: its parameters again"
+        return f"{again}, with new seed {record.seed + 1}; it runs to its end"
+    if record.is_baseline:
         return (
             "the baseline of the space: it begins first and runs to its end, for others to be compared with"
         )
     given = trial.system_attrs.get(FIXED_PARAMS)
     if given and given.keys() >= trial.params.keys():
         return "enqueued with its parameters"
-    by = _by_sampler(spec, trials, trial)
+    by = _by_sampler(records, trial)
     return f"enqueued with {', '.join(given)}; the others: {by}" if given else by
 
 
-def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str:
+def _by_sampler(records: StudyRecords, trial: FrozenTrial) -> str:
     """How the sampler came to it, as far as that is known."""
+    spec = records.spec
     search, sampler, begun = spec.search, spec.search.sampler, trial.datetime_start
     if begun is None:
         return "it waits for its turn to get parameters"
@@ -114,30 +106,34 @@ def _by_sampler(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -
     if promotes(spec):  # its model counts the trials at a rung, which change
         return first if trial.number < least else f"proposed by the sampler {sampler}"
     known = sum(
-        other.state in COUNTED[sampler]
-        and other.datetime_complete is not None
-        and other.datetime_complete <= begun
-        for other in search_trials(trials)
+        other.trial.state in COUNTED[sampler]
+        and other.trial.datetime_complete is not None
+        and other.trial.datetime_complete <= begun
+        for other in records.search
     )
     if known < least:
         return f"{first}, and {known} had ended"
     return f"proposed by the model of {sampler}, from {known} trials that had ended"
 
 
-def _end(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str | None:
+def _end(records: StudyRecords, record: TrialRecord) -> str | None:
     """Why a trial ended, if it did."""
-    if trial.state == TrialState.COMPLETE:
-        return f"ran to its end: {spec.metric} {trial.value:.6g}{_rank(spec, trials, trial)}"
-    stop = stop_of(trial)
-    return None if stop is None else stop.reason
+    if record.value is None:
+        return None if record.stop is None else record.stop.reason
+    ended = f"ran to its end: {records.spec.metric} {record.value:.6g}"
+    if record.confirms is not None:
+        return ended
+    losses = [trial.loss for trial in records.complete if trial.loss is not None]
+    rank = 1 + sum(loss < record.spec.loss(record.value) for loss in losses)
+    return f"{ended}, ranked {rank} of {len(losses)} complete"
 
 
-def _waits(result: StudyResult, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> list[str]:
+def _waits(result: StudyResult, records: StudyRecords, record: TrialRecord) -> list[str]:
     """What a trial waits for, if it does."""
-    spec = result.spec
-    if at_rung(trial) and promotes(spec):
-        waiting = promotion_of(spec, trials).queue_position(trial.number)
-        lines = _at_rung(spec, waiting, _may_come(spec, trials, waiting.step))
+    spec, trial = result.spec, record.trial
+    if record.state == "paused" and promotes(spec):
+        waiting = promotion_of(spec, result.all_trials).queue_position(record.number)
+        lines = _at_rung(spec, waiting, _may_come(records, waiting.step))
     elif trial.state == TrialState.WAITING:
         at = "" if trial.last_step is None else f": requeued at {counted(trial.last_step, spec.resource)}"
         lines = [f"for a worker that is free{at}"]
@@ -148,21 +144,10 @@ def _waits(result: StudyResult, trials: Sequence[FrozenTrial], trial: FrozenTria
     return lines
 
 
-def _rank(spec: Spec, trials: Sequence[FrozenTrial], trial: FrozenTrial) -> str:
-    """How it ranks among the complete trials of the search."""
-    if confirms(trial) is not None or trial.value is None:
-        return ""
-    values = [
-        t.value for t in search_trials(trials) if t.state == TrialState.COMPLETE and t.value is not None
-    ]
-    better = sum(spec.sign * value < spec.sign * trial.value for value in values)
-    return f", ranked {1 + better} of {len(values)} complete"
-
-
-def _may_come(spec: Spec, trials: Sequence[FrozenTrial], step: int) -> float:
+def _may_come(records: StudyRecords, step: int) -> float:
     """How many more trials may get to a step, at most: those on their way, and those that have not begun."""
-    own, asked = search_trials(trials), spec.budget.trials
-    under_way = sum(not trial.state.is_finished() and (trial.last_step or 0) < step for trial in own)
+    own, asked = records.search, records.spec.budget.trials
+    under_way = sum(not each.has_ended and (each.trial.last_step or 0) < step for each in own)
     return math.inf if asked is None else under_way + max(0, asked - len(own))
 
 

@@ -216,7 +216,7 @@ class RungGPSampler(WholeSampler):
                 values = [value_at(trial, step) for step in self._steps]
             else:
                 values = [trial.value if trial.state == TrialState.COMPLETE else None]
-            table[row] = [np.nan if value is None else self._spec.sign * value for value in values]
+            table[row] = [np.nan if value is None else self._spec.loss(value) for value in values]
         return table
 
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.trial_attrs import audited_at, unusable
-from ..trials.selection import search_trials
+from ...storage.trial_attrs import audited_at, search_trials, unusable
 from .rungs import rung_steps
 
 

@@ -67,7 +67,6 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
         for t in study.get_trials(deepcopy=False)
         if bracket_of(study, spec, t) == bracket and trial_kind(spec, t) == kind
     ]
-    sign = spec.sign
     # Only promotion ranks a trial last at earlier rungs because of what happened later.
     last = {t.number for t in mates if promotes(spec) and unusable(as_decided(t))} - {trial.number}
     results = []
@@ -77,9 +76,10 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
             break
         value = trial.system_attrs[key]
         there = [t for t in mates if key in t.system_attrs]
-        values = [(math.inf if t.number in last else sign * t.system_attrs[key], t.number) for t in there]
-        rank = 1 + sum(other < (sign * value, trial.number) for other in values)  # as `scheduling` ranks ties
-        results.append(RungResult(step, value, rank, len(values)))
+        losses = [math.inf if t.number in last else spec.loss(t.system_attrs[key]) for t in there]
+        own = spec.loss(value), trial.number
+        rank = 1 + sum((loss, t.number) < own for loss, t in zip(losses, there, strict=True))
+        results.append(RungResult(step, value, rank, len(there)))
     return results
 
 

@@ -7,7 +7,7 @@ in the attributes that Optuna's own pruners use. A resumed search rebuilds its s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +60,7 @@ class StudyPromotion:
         """Rebuild the state from the study."""
         self.rule = promotion_of(self._spec, self._storage.trials)
 
-    def enter(self, trial: FrozenTrial, can_wait: Callable[[], bool]) -> RungEntry | None:
+    def enter(self, trial: FrozenTrial, *, can_wait: bool) -> RungEntry | None:
         """Enter a trial's last report. None if it does not bring the trial to a rung.
 
         Until it is promoted or ends, the trial waits there. `can_wait`: whether it has a checkpoint to wait
@@ -79,11 +79,11 @@ class StudyPromotion:
         if not came:
             return None
         self.rule.pause(number)
-        first, waits = self.rule.next(), can_wait()
+        first = self.rule.next()
         at_its_end = step >= (self._spec.early_stopping.max or math.inf)  # its cost is spent
-        if at_its_end or (first == number if waits else self.rule.passes(number)):
+        if at_its_end or (first == number if can_wait else self.rule.passes(number)):
             return RungEntry(first, goes_first=True, leads=False, stop=None)
-        stop = None if waits else self._stop_without_checkpoint(trial)
+        stop = None if can_wait else self._stop_without_checkpoint(trial)
         return RungEntry(first, goes_first=False, leads=self.rule.leading_waiter() == number, stop=stop)
 
     def promote(self, trial: FrozenTrial) -> None:
@@ -177,7 +177,7 @@ def _take_in_end(rule: PromotionRule, trial: FrozenTrial) -> None:
 
 
 def _loss(spec: Spec, trial: FrozenTrial, step: int) -> float:
-    return spec.sign * trial.intermediate_values[step]
+    return spec.loss(trial.intermediate_values[step])
 
 
 def _runs_to_end(trial: FrozenTrial) -> bool:

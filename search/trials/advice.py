@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...objectives.guides import EndedRun, RunEnd, advice, against_worsening
 from ...spaces import Spec
 from ...storage.files import METRICS
-from .configuration import config_of, has_config
+from .configuration import known_config
 from .export import searched_of
 from .reports import Report, read_reports
 from .stops import stop_of
@@ -28,6 +28,7 @@ def advice_for(
     advise: Callable[[str | list[str], EndedRun], list[str]] = advice,
 ) -> list[str]:
     """The advice after a trial with these parameters and reports; `best`: the best of its study."""
+    config = None if best is None else known_config(spec, best)
     seen = EndedRun(
         params,
         ended,
@@ -36,7 +37,7 @@ def advice_for(
         unit=spec.resource,
         maximize=spec.goal == "maximize",
         searched=searched_of(spec),
-        best=(best.number, config_of(spec, best)) if best is not None and has_config(spec, best) else None,
+        best=None if best is None or config is None else (best.number, config),
     )
     return advise(spec.objective_words, seen)
 
@@ -65,8 +66,9 @@ def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial
     ended: RunEnd | None = None if stop is None else stop.untrainable
     if trial.state == TrialState.COMPLETE:
         ended = "complete"
-    if ended is None or not has_config(spec, trial):
+    config = known_config(spec, trial)
+    if ended is None or config is None:
         return []
     values = sorted(trial.intermediate_values.items())
     reports = read_reports(folder / METRICS) or [Report(step, value, {}) for step, value in values]
-    return advice_for(spec, config_of(spec, trial), reports, ended, best)
+    return advice_for(spec, config, reports, ended, best)

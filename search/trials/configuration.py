@@ -9,13 +9,12 @@ from optuna.trial import FrozenTrial
 from ...spaces import Choice, Range, Spec
 
 
-def has_config(spec: Spec, trial: FrozenTrial) -> bool:
-    """Whether a trial has the parameters of the space; one that another program wrote may lack some."""
+def known_config(spec: Spec, trial: FrozenTrial) -> dict[str, Any] | None:
+    """The configuration of a trial; None if it has not begun, or another program wrote it incompletely."""
     try:
-        config_of(spec, trial)
+        return config_of(spec, trial)
     except (KeyError, ValueError):
-        return False
-    return True
+        return None
 
 
 def config_of(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ....storage.files import METRICS, file_name, trial_folder
 from ....storage.studies import PROVENANCE, folder_in
 from ....storage.trial_attrs import AUDITED, CONFIRMS, CONFIRMS_SEED, is_baseline, state_of
 from ...engine.watcher import SearchView, Watcher
-from ...trials.configuration import config_of, has_config
+from ...trials.configuration import known_config
 from ...trials.reports import Report, read_reports
 from .base import TrackedRun
 from .thread import TrackerThread
@@ -79,7 +79,7 @@ class StudyTracking:
         return TrackedRun(
             name=_name(trial),
             metric=self._spec.metric,
-            parameters=config_of(self._spec, trial) if has_config(self._spec, trial) else trial.params,
+            parameters=known_config(self._spec, trial) or trial.params,
             reports=[Report(step, value, metrics.get(step, {})) for step, value in known],
             state=state_of(trial),
             value=trial.value if trial.state == TrialState.COMPLETE else None,

@@ -19,6 +19,7 @@ from hpsearch.search.results.report import study_report
 from hpsearch.search.results.sentences import confirmation
 from hpsearch.search.sampling.view import study_for_samplers
 from hpsearch.search.scheduling.rungs import expected_cost
+from hpsearch.search.trials.records import StudyRecords
 from hpsearch.storage.files import CHECKPOINT, CONFIG, trial_folder
 
 from ...support.driving import CONFIRM, ERROR, HYPERBAND, PROMOTION, DrivenStudy, asked, trained
@@ -40,7 +41,7 @@ def test_the_best_train_again_with_the_same_new_seeds(study: DrivenStudy, make_s
     for assignment, value in zip(again, (0.25, 0.21, 0.9, 0.25, 0.22, 0.9), strict=True):
         driver.complete(assignment.number, value)
     assert driver.ask() is None and driver.finished == 4
-    found = confirmation_outcome(driver.spec, driver.trials)
+    found = confirmation_outcome(StudyRecords(driver.spec, driver.trials))
     assert found is not None and found.winner == 3
     assert found.value.value == pytest.approx(0.215, abs=1e-3)
     assert found.optimism == pytest.approx(0.015, abs=1e-3)
@@ -88,7 +89,7 @@ def test_an_extended_search_confirms_all_with_as_many_seeds(study: DrivenStudy, 
     assert driver.ask() is None
     again = [(t.user_attrs["confirms"], t.user_attrs["confirms_seed"]) for t in study.trials()[11:]]
     assert again == [(10, 0), (10, 1), (10, 2), (2, 2), (3, 2), (0, 2)]
-    found = confirmation_outcome(driver.spec, driver.trials)
+    found = confirmation_outcome(StudyRecords(driver.spec, driver.trials))
     assert found is not None and found.seeds == 3
     driver = study.driver(make_spec(**CONFIRM | {"budget": {"trials": 5}, "confirm": {"top": 0}}))
     assert driver.ask() is None
@@ -183,13 +184,10 @@ def test_trials_that_train_again_stay_candidates(make_spec: Any) -> None:
         )
 
     def still_missing() -> list[tuple[int, int]]:
-        trials = study.get_trials()
-        return [
-            (trial.number, seed)
-            for trial, seed in outstanding_confirmations(
-                confirmation_candidates(spec, wish, trials), wish, trials
-            )
-        ]
+        records = StudyRecords(spec, study.get_trials())
+        candidates = confirmation_candidates(wish, records)
+        missing = outstanding_confirmations(candidates, wish, records.confirmations)
+        return [(trial.number, seed) for trial, seed in missing]
 
     for value in (0.1, 0.2, 0.3):
         end(value)
@@ -264,10 +262,10 @@ def test_a_better_trial_that_came_later_is_named(study: DrivenStudy, make_spec: 
     driver = study.driver(make_spec(**CONFIRM))
     for value in (0.9, 0.3, 0.1, 0.2, *[0.2] * 6):
         trained(driver, value)
-    assert overlooked(driver.spec, driver.trials) is None
+    assert overlooked(StudyRecords(driver.spec, driver.trials)) is None
     driver = study.driver(make_spec(**CONFIRM | {"budget": {"trials": 5}, "confirm": {"top": 0}}))
     trained(driver, 0.05)
-    found = overlooked(driver.spec, driver.trials)
+    found = overlooked(StudyRecords(driver.spec, driver.trials))
     assert found is not None and found.number == 10
     driver.close()
     result = study.result()

@@ -20,6 +20,7 @@ from hpsearch.search.preflight.simulation import simulate
 from hpsearch.search.results.confirmation import confirmation_outcome
 from hpsearch.search.scheduling.audit import AuditSample
 from hpsearch.search.scheduling.pruners import make_pruner
+from hpsearch.search.trials.records import StudyRecords
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
@@ -148,7 +149,7 @@ def test_a_search_ends_on_time_with_a_winner_that_is_confirmed(
     table = clock(2, lambda x: 4.0 if abs(x - 0.3) > 0.1 else 6.0)
     driver = table.search(make_spec(**SPACE | {"early_stopping": stopping}))
     assert 0.95 * TIME <= table.now <= 1.03 * TIME + TICK
-    found = confirmation_outcome(driver.spec, driver.trials)
+    found = confirmation_outcome(StudyRecords(driver.spec, driver.trials))
     assert found is not None and found.seeds >= 2
     assert driver.stop_reason == "the time budget of 600 s is spent; the rest is for the confirmation"
 
@@ -162,7 +163,7 @@ def test_nothing_is_reserved_or_mentioned_that_does_not_fit(
     driver = table.search(
         make_spec(**SPACE | {"early_stopping": stopping, "budget": budget, "confirm": confirm})
     )
-    assert confirmation_outcome(driver.spec, driver.trials) is None
+    assert confirmation_outcome(StudyRecords(driver.spec, driver.trials)) is None
     assert driver.stop_reason == "the time budget of 50 s is spent"
     told = {trial.user_attrs.get("reason") for trial in driver.trials}
     assert not any("but for" in (reason or "") for reason in told)
@@ -176,7 +177,7 @@ def test_a_search_ends_on_time_though_its_trials_wait_long_for_workers(
     table.waits = 3.0
     driver = table.search(make_spec(**SPACE | {"early_stopping": stopping, "budget": {"time": 80.0}}))
     assert 0.95 * 80 <= table.now <= 1.03 * 80 + 0.25
-    found = confirmation_outcome(driver.spec, driver.trials)
+    found = confirmation_outcome(StudyRecords(driver.spec, driver.trials))
     assert found is not None and found.gain is not None
 
 
@@ -193,7 +194,7 @@ def test_a_search_ends_on_time_though_its_trials_start_slowly(
     assert 0.9 * seconds <= table.now <= 1.03 * seconds
     own = [t for t in driver.trials if confirms(t) is None and t.state.name == "COMPLETE"]
     assert len(own) >= 2, "the baseline and another trial"
-    assert slots * seconds < 60 or confirmation_outcome(driver.spec, driver.trials) is not None
+    assert slots * seconds < 60 or confirmation_outcome(StudyRecords(driver.spec, driver.trials)) is not None
     whole = TrainingCost(1.5, 0.03, UNITS)
     foreseen = simulate(driver.spec, SearchCosts([whole], whole, slots, 0.0))
     assert foreseen.end == pytest.approx(table.now, rel=0.15)
@@ -241,7 +242,7 @@ def test_a_search_that_was_killed_ends_on_time(
     table.search(spec, until=killed)
     driver = table.search(spec)
     assert 0.95 * TIME <= table.now <= 1.05 * TIME, "a killed driver forgets some time"
-    found = confirmation_outcome(driver.spec, driver.trials)
+    found = confirmation_outcome(StudyRecords(driver.spec, driver.trials))
     assert found is not None and found.seeds >= 2
 
 
@@ -253,7 +254,7 @@ def test_a_search_ends_on_time_though_its_trainings_slow_down(
     driver = table.search(make_spec(**SPACE | {"early_stopping": ASHA}))
     assert table.now <= 1.03 * TIME + TICK
     assert all(trial.state.is_finished() for trial in driver.trials)
-    assert confirmation_outcome(driver.spec, driver.trials) is not None
+    assert confirmation_outcome(StudyRecords(driver.spec, driver.trials)) is not None
 
 
 @pytest.mark.parametrize(("slow", "confirmed"), [(6.0, 3), (12.0, 1), (20.0, 1)])
@@ -280,7 +281,7 @@ def test_a_confirmation_that_does_not_fit_is_a_smaller_one(
     table = clock(2, lambda x: 4.0 * (slower if x == 0.5 else 1.0) / slower**0.5)
     asked = {"early_stopping": stopping, "budget": {"time": seconds}, "confirm": {"top": 3, "seeds": 3}}
     driver = table.search(make_spec(**SPACE | asked))
-    found = confirmation_outcome(driver.spec, driver.trials)
+    found = confirmation_outcome(StudyRecords(driver.spec, driver.trials))
     assert found is not None and found.gain is not None, "the baseline is among them"
     assert 0.95 * seconds <= table.now <= 1.03 * seconds + TICK
     baseline, other = (TrainingCost(0.0, table.seconds(x), UNITS) for x in (0.5, 0.3))
@@ -304,7 +305,10 @@ def test_few_trials_are_confirmed_in_the_time_they_leave(
     table = clock(2, lambda x: 4.0)
     asked = {"early_stopping": {"method": "none", "max": UNITS}, "budget": {"trials": trials, "time": TIME}}
     driver = table.search(make_spec(**SPACE | asked))
-    found, whole = confirmation_outcome(driver.spec, driver.trials), TrainingCost(0.0, 4.0, UNITS)
+    found, whole = (
+        confirmation_outcome(StudyRecords(driver.spec, driver.trials)),
+        TrainingCost(0.0, 4.0, UNITS),
+    )
     foreseen = simulate(driver.spec, SearchCosts([whole], whole, 2, 0.0))
     assert found is not None and found.seeds == foreseen.seeds == 2
     assert foreseen.end == pytest.approx(table.now, rel=0.1) and table.now <= 1.03 * TIME + TICK
@@ -344,7 +348,7 @@ def test_a_search_with_a_time_budget_has_an_audit(
     )
     assert sum("audited" in t.user_attrs for t in drawn) >= slots
     assert 0.95 * TIME <= table.now <= 1.03 * TIME + TICK
-    assert confirmation_outcome(driver.spec, driver.trials) is not None
+    assert confirmation_outcome(StudyRecords(driver.spec, driver.trials)) is not None
 
 
 def test_no_audited_trial_continues_that_cannot_finish(clock: Callable[..., Clock], make_spec: Any) -> None:

@@ -15,7 +15,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from hpsearch.search.engine.confirmation import confirmation_candidates, outstanding_confirmations
+from hpsearch.search.engine.confirmation import (
+    ConfirmationPlan,
+    confirmation_candidates,
+    outstanding_confirmations,
+)
 from hpsearch.search.engine.confirmation_size import ConfirmationSize
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Failure
@@ -23,12 +27,12 @@ from hpsearch.search.engine.tally import Tally
 from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.sampling.tried import TriedConfigs, key_of, tried
 from hpsearch.search.scheduling.pruners import make_pruner
-from hpsearch.search.trials.selection import best_of, search_trials
+from hpsearch.search.trials.records import StudyRecords
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
 from hpsearch.storage.studies import SPEC, open_live
-from hpsearch.storage.trial_attrs import at_rung, audited_at, confirms, state_of, trained_to
+from hpsearch.storage.trial_attrs import at_rung, audited_at, confirms, search_trials, state_of, trained_to
 
 from ...support.watchers import Recorder
 
@@ -63,7 +67,7 @@ def make_driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
 def check(driver: Driver) -> None:
     """Check the driver's tally, and a new one, against all trials."""
     spec, trials = driver.spec, list(driver.trials)
-    own = search_trials(trials)
+    own, records = search_trials(trials), StudyRecords(spec, trials)
     for tally in (driver._lifecycle.tally, Tally(spec, driver._storage)):
         assert +tally.states == Counter(map(state_of, trials))
         assert tally.searched == len(own)
@@ -75,14 +79,16 @@ def check(driver: Driver) -> None:
         trained = sum(9 if t.state == TrialState.COMPLETE else trained_to(t) for t in own)
         assert 9 * tally.trainings(9) == pytest.approx(trained)
         for count, but in ((1, None), (3, None), (3, 1), (99, 0)):
-            assert tally.best(count, but=but) == best_of(spec, (t for t in trials if t.number != but), count)
-        others = [t for t in trials if "baseline" not in t.user_attrs]
-        assert tally.best(3, baseline=False) == best_of(spec, others, 3)
+            best = StudyRecords(spec, [t for t in trials if t.number != but]).best(count)
+            assert tally.best(count, but=but) == [record.trial for record in best]
+        best = records.best(3, lambda record: not record.is_baseline)
+        assert tally.best(3, baseline=False) == [record.trial for record in best]
         for wish in (ConfirmationSize(0, 0), ConfirmationSize(1, 2), ConfirmationSize(3, 3)):
-            few = confirmation_candidates(spec, wish, tally.confirmation_pool(wish.top))
-            assert few == confirmation_candidates(spec, wish, trials)
-            todo = outstanding_confirmations(few, wish, trials)
-            assert outstanding_confirmations(few, wish, tally.confirming) == todo
+            plan = ConfirmationPlan(spec, tally)
+            candidates = confirmation_candidates(wish, records)
+            assert plan.candidates(wish) == candidates
+            missing = outstanding_confirmations(candidates, wish, records.confirmations)
+            assert plan.outstanding(wish) == missing
         draw = tally.audit_sample
         drawn = [
             t for t in own if t.last_step is not None and (t.number in draw or audited_at(t) is not None)

@@ -12,9 +12,11 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import create_trial
 from scipy import stats
 
-from hpsearch.search.results.confirmation import LEVEL, confirmed
-from hpsearch.search.trials.selection import best_of
+from hpsearch.search.results.confirmation import LEVEL, Confirmed, confirmation_outcome, confirmed
+from hpsearch.search.trials.records import StudyRecords
 from hpsearch.spaces import Spec
+
+from ...support.spaces import small
 
 VALUES = st.floats(-10, 10, allow_nan=False).map(lambda x: round(x, 3))
 
@@ -67,17 +69,25 @@ def test_values_that_hardly_vary_beside_others_have_an_interval() -> None:
     assert found.winner == 1 and found.gain is not None and found.gain.low > 0
 
 
+def outcome(rows: list[tuple[float, ...]], luck: int, goal: str) -> Confirmed | None:
+    """What a study tells whose trials have these losses when they are trained again."""
+    sign, trials = 1 if goal == "minimize" else -1, []
+    for number in range(len(rows)):
+        baseline = {"baseline": True} if number == 0 else {}
+        trials.append(create_trial(value=sign * float(luck + number), user_attrs=baseline))
+    for number, row in enumerate(rows):
+        for seed, loss in enumerate(row):
+            attrs = {"confirms": number, "confirms_seed": seed}
+            trials.append(create_trial(value=sign * loss, user_attrs=attrs))
+    for number, trial in enumerate(trials):
+        trial.number = number
+    return confirmation_outcome(StudyRecords(small(goal=goal), trials))
+
+
 @given(st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=2, max_size=5), st.integers(0, 4))
 def test_more_is_better_just_as_less_is(rows: list[tuple[float, ...]], luck: int) -> None:
-    values = {number: list(row) for number, row in enumerate(rows)}
-    seen = {number: float(luck + number) for number in values}
-    less = confirmed(values, seen, baseline=0)
-    more = confirmed(
-        {n: [-v for v in row] for n, row in values.items()},
-        {n: -v for n, v in seen.items()},
-        baseline=0,
-        minimize=False,
-    )
+    less, more = outcome(rows, luck, "minimize"), outcome(rows, luck, "maximize")
+    assert less is not None and more is not None
     assert (more.winner, more.ties) == (less.winner, less.ties)
     assert more.optimism == pytest.approx(less.optimism)
     assert more.value.value == pytest.approx(-less.value.value)
@@ -183,8 +193,9 @@ def test_a_trial_that_lacks_what_the_space_searches_is_never_the_best() -> None:
     ]
     for number, trial in enumerate(trials):
         trial.number = number
-    assert [trial.number for trial in best_of(spec, trials, 2)] == [4, 2]
-    assert [trial.number for trial in best_of(spec, trials, 9)] == [4, 2, 0]
+    records = StudyRecords(spec, trials)
+    assert [trial.number for trial in records.best(2)] == [4, 2]
+    assert [trial.number for trial in records.best(9)] == [4, 2, 0]
 
 
 def test_a_huge_value_of_one_candidate_hides_no_difference_between_others() -> None:

@@ -81,26 +81,24 @@ def test_best_and_baseline(searched: StudyResult) -> None:
 
 
 def test_a_best_trial_that_is_not_confirmed_is_said_to_be_so(searched: StudyResult) -> None:
-    baseline, failed, best = searched.study.trials[0], searched.study.trials[2], searched.study.best_trial
-    assert against(baseline, baseline, "minimize") == (
+    records = searched.records
+    baseline, failed, (best,) = records.by_number[0], records.by_number[2], records.best(1)
+    assert against(baseline, baseline) == (
         "the baseline itself, which is not confirmed: nothing else that came to its end was better"
     )
     luck = ", and the best trial is not confirmed"
-    assert against(None, best, "minimize") == f"the space has no baseline to compare with{luck}"
-    assert against(failed, best, "minimize") == f"the baseline (trial 2) is fail, so nothing compares{luck}"
+    assert against(None, best) == f"the space has no baseline to compare with{luck}"
+    assert against(failed, best) == f"the baseline (trial 2) is fail, so nothing compares{luck}"
 
 
 def test_a_baseline_that_could_not_be_trained_again_compares_by_the_search(searched: StudyResult) -> None:
-    baseline, best = searched.study.trials[0], searched.study.best_trial
+    baseline, (best,) = searched.records.by_number[0], searched.records.best(1)
     assert best.value is not None
     again = confirmed({0: [math.inf, 0.4], best.number: [0.1, 0.2]}, {0: 0.36, best.number: 0.1}, baseline=0)
     seen = "by what the search saw: the baseline was not confirmed"
     told = f"better than the baseline (0.36) by {0.36 - best.value:.4g}, {seen}"
-    assert against(baseline, best, "minimize", again) == told
-    assert (
-        against(best, baseline, "minimize", again)
-        == f"no better than the baseline ({best.value:.6g}), {seen}"
-    )
+    assert against(baseline, best, again) == told
+    assert against(best, baseline, again) == f"no better than the baseline ({best.value:.6g}), {seen}"
 
 
 def test_endings_are_grouped_failures_first(searched: StudyResult) -> None:

@@ -18,6 +18,7 @@ from hpsearch.search.scheduling.audit import AuditSample
 from hpsearch.search.scheduling.observed import without_audit
 from hpsearch.search.scheduling.rungs import expected_saving
 from hpsearch.search.trials.events import events_of
+from hpsearch.search.trials.records import StudyRecords
 from hpsearch.spaces import SpaceError, Spec
 from hpsearch.storage.files import CHECKPOINT
 
@@ -140,7 +141,7 @@ def test_a_search_that_is_killed_at_any_event_audits_the_same(search: Any, kind:
 def test_the_audit_result_matches_the_curves(search: Any, goal: str) -> None:
     one = search("stopping", 0.5, goal=goal, budget={"trials": 60})
     trials = one.run()
-    found = audit_outcome(one.spec, trials)
+    found = audit_outcome(StudyRecords(one.spec, trials))
     assert found is not None
     sign = 1 if goal == "minimize" else -1
     ends = [sign * one.value(trial.params["x"], 27) for trial in trials]
@@ -212,7 +213,7 @@ def test_an_untrainable_trial_counts_as_rightly_stopped(search: Any) -> None:
     driver = one.driver()
     number = until_audited(driver)
     driver.report(number, float("nan"), 3, {})
-    found = audit_outcome(one.spec, driver.trials)
+    found = audit_outcome(StudyRecords(one.spec, driver.trials))
     assert found is not None
     assert (found.ended, found.lost, found.better_than_all) == (1, None, 0)
     assert not any(without_audit(driver.trials)[number].constraints), "samplers see it as stopped"
