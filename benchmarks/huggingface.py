@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hpsearch.objectives.hf_lora.base import LINEARS, gpt2
 from hpsearch.trainer.config.models import LoraConfig
+from hpsearch.trainer.data.corpus import windows_at
 from hpsearch.trainer.runs.run import GptRun
 
 TABLE = 512  # steps whose windows are prepared for Trainer; it then repeats them
@@ -81,7 +82,7 @@ class Loop:
 
 def windows(run: GptRun, step: int) -> Tensor:
     """uint8 [rows, length + 1]: the windows that `run` trains on in this step."""
-    return run.windows(run.places(step))
+    return windows_at(run.tokens, run.places(step), run.config.max_length)
 
 
 def batch(windows: Tensor) -> dict[str, Tensor]:

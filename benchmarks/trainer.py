@@ -170,17 +170,17 @@ def compiled(work: Work, turns: Turns) -> None:
 def pack(work: Work, turns: Turns) -> None:
     """A pack of trials."""
     from hpsearch.trainer.packs.factory import new_pack
-    from hpsearch.trainer.runs.run import GptRun
+    from hpsearch.trainer.runs.run import GptRun, tick
 
     together = new_pack(work.configs[0])
     runs = [GptRun(config, together) for config in work.configs]
-    together.set_runs(runs)
+    together.set_members([run.member for run in runs])
     for _ in range(together.slow_ticks):
-        together.tick()
+        tick(runs)
     for steps in turns:
         until = runs[0].step + steps // work.trials
         while runs[0].step < until:
-            together.tick()
+            tick(runs)
         together.wait()
 
 

@@ -83,8 +83,8 @@ def train_together(configs: Sequence[LoraConfig], nudge: float = 0.0) -> tuple[l
             together.join(run, drive(run, on_report=lambda report: None))
             runs.append(run)
         for run in runs:
-            if run in run.pack.runs:
-                others[run] = max(others.get(run, 0), len(run.pack.runs) - 1)
+            if run.member in run.pack.members:
+                others[run] = max(others.get(run, 0), len(run.pack.members) - 1)
         for run, outcome in together.advance():
             if isinstance(outcome, BaseException):
                 raise outcome

@@ -56,11 +56,6 @@ def groups_of(config: TrainingConfig, trained: Mapping[str, Tensor]) -> list[tup
 class Stepper(Protocol):
     """Makes the steps of a run."""
 
-    @property
-    def recordable(self) -> bool:
-        """Whether it never waits for the device, and its learning rate may be a scalar there."""
-        ...
-
     def step(self, gradients: Tensors, learning_rate: float | Tensor) -> Tensor:
         """Clip the gradients in place, and step.
 
@@ -81,7 +76,7 @@ class Optimizer(Stepper, ABC):
     """The base class: clips gradients, and names the tensors of the state."""
 
     by_layer = False  # whether it needs the tensors of each layer separately
-    recordable = False
+    recordable = False  # whether it never waits for the device, and its learning rate may be a scalar there
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ def new_pack(config: TrainConfig, ranks: Ranks = ALONE) -> Pack:
             from .zero_packs import ZeroAdapters
 
             return ZeroAdapters(config, ranks)
-        return LoraPack(config)
+        return LoraPack(config, ranks)
     if ranks.strategy == "fsdp":
         from .sharded import ShardedBody, ShardedModel
 
@@ -33,7 +33,7 @@ def new_pack(config: TrainConfig, ranks: Ranks = ALONE) -> Pack:
         from .zero_packs import ZeroModel
 
         return ZeroModel(config, ranks)
-    return WholeModel(config)
+    return WholeModel(config, ranks)
 
 
 def pack_key(config: TrainConfig) -> tuple[object, ...] | None:

@@ -16,7 +16,6 @@ from ..model.gpt import random_bits
 from ..model.lora import Lora
 from ..ranks import ALONE, Ranks
 from .pack import Pack
-from .passes import RunInPack
 
 
 class LoraPack(Pack):
@@ -28,19 +27,22 @@ class LoraPack(Pack):
         self.origin = base.sha256
         self.model = base_model(base).to(self.device)
         self.lora = Lora(self.model, config.targets, dora=config.use_dora)
-        self._stacks: list[Tensors] = []  # of runs whose padded ranks are equal, in the order of `runs`
-        self._place: list[tuple[int, int]] = []  # of each run: its stack, and the index in it
+        self._stacks: list[Tensors] = []  # of neighbouring members whose padded ranks are equal
+        self._place: list[tuple[int, int]] = []  # of each member: its stack, and the index in it
         self._scale = self._drop = self._keep = torch.empty(0)
 
     def init_tensors(self, config: TrainConfig) -> Tensors:
         adapters = self.lora.init_adapters(_lora(config).lora_r, start_of(config))
         return {name: tensor.to(self.device) for name, tensor in adapters.items()}
 
+    def order(self, config: TrainConfig) -> int:
+        return _lora(config).padded_rank
+
     @torch.no_grad()
-    def set_runs(self, runs: Sequence[RunInPack]) -> None:
-        super().set_runs(sorted(runs, key=lambda run: _lora(run.config).padded_rank))
+    def _arrange(self) -> None:
+        super()._arrange()
         self._stacks, self._place = [], []
-        for rank, group in itertools.groupby(self.runs, key=lambda run: _lora(run.config).padded_rank):
+        for rank, group in itertools.groupby(self.members, key=lambda member: self.order(member.config)):
             alike = list(group)
             self._place += [(len(self._stacks), place) for place in range(len(alike))]
             self._stacks.append(
@@ -49,15 +51,14 @@ class LoraPack(Pack):
                     for n, t in alike[0].trained.items()
                 }
             )
-        for number in range(len(self.runs)):
-            self._changed(number)
+        self.refresh()
         for stacked in self._leaves():
             stacked.requires_grad_()
         self._set_strengths()
 
     def _set_strengths(self) -> None:
-        """Set the scale of each run's adapters, and their dropout."""
-        configs = [_lora(run.config) for run in self.runs]
+        """Set the scale of each member's adapters, and their dropout."""
+        configs = [_lora(member.config) for member in self.members]
         self._scale = torch.tensor([config.scale for config in configs], device=self.device)
         dropout = torch.tensor([config.lora_dropout for config in configs], device=self.device)
         self._drop = (dropout * 65536).round().to(torch.int32).sub_(32768).view(-1, 1, 1)
@@ -85,28 +86,28 @@ class LoraPack(Pack):
 
     @property
     def _dropping(self) -> bool:
-        return any(_lora(run.config).lora_dropout for run in self.runs)
+        return any(_lora(member.config).lora_dropout for member in self.members)
 
     def _mask(self, x: Tensor) -> Tensor:
-        """The dropout mask for x [K, tokens, in]; each run's part is drawn by its own generator."""
-        kept = random_bits(x, [run.generator for run in self.runs], self._share) >= self._drop
+        """The dropout mask for x [K, tokens, in]; each member's part is drawn by its own generator."""
+        kept = random_bits(x, self.generators, self._share) >= self._drop
         return kept.to(x.dtype).mul_(self._keep)
 
     def _leaves(self) -> list[Tensor]:
         return [tensor for stack in self._stacks for tensor in stack.values()]
 
     def _part(self, gradients: Sequence[Tensor], number: int) -> Tensors:
-        run, (stack, place) = self.runs[number], self._place[number]
-        mine = gradients[stack * len(run.trained) : (stack + 1) * len(run.trained)]
+        trained, (stack, place) = self.members[number].trained, self._place[number]
+        mine = gradients[stack * len(trained) : (stack + 1) * len(trained)]
         return {
             name: gradient[place, : tensor.view(-1, gradient.shape[2]).shape[0]].view(tensor.shape)
-            for (name, tensor), gradient in zip(run.trained.items(), mine, strict=True)
+            for (name, tensor), gradient in zip(trained.items(), mine, strict=True)
         }
 
     @torch.no_grad()
-    def _changed(self, number: int) -> None:
+    def update(self, number: int) -> None:
         stack, place = self._place[number]
-        for name, tensor in self.runs[number].trained.items():
+        for name, tensor in self.members[number].trained.items():
             rows = tensor.view(-1, tensor.shape[-1])
             self._stacks[stack][name][place, : len(rows)] = rows
 

@@ -25,7 +25,17 @@ import torch
 MAX_KINDS = 16  # kinds that are recorded: runs with many different numbers of passes would have too many
 
 
-class Recordings:
+class Unrecorded:
+    """Calls a function as it is. `Recordings` has the same interface."""
+
+    recording = False  # whether the function is being recorded; nothing is computed then
+
+    def compute(self, kind: Hashable, function: Callable[[], None]) -> None:
+        """Call `function`, or replay its recording for this kind of call."""
+        function()
+
+
+class Recordings(Unrecorded):
     """The recordings of one function that works on a device. `generators` are those that it draws from."""
 
     def __init__(self, device: torch.device, generators: Sequence[torch.Generator] = ()) -> None:
@@ -33,10 +43,8 @@ class Recordings:
         self._generators = generators
         self._made: dict[Hashable, torch.cuda.CUDAGraph | None] = {}  # None: a kind that was computed once
         self._most = MAX_KINDS
-        self.recording = False  # whether the function is being recorded; nothing is computed then
 
     def compute(self, kind: Hashable, function: Callable[[], None]) -> None:
-        """Call `function`, or replay its recording for this kind of call."""
         if kind not in self._made:
             self._as_it_is(function)
             if len(self._made) < self._most:

@@ -97,7 +97,7 @@ class ShardedModel(WholeModel, Sharding):
             parts[name] = tensor
         return parts
 
-    def add_up(self, ranks: Ranks, gradient: Tensors) -> None:
+    def add_up(self, gradient: Tensors) -> None:
         """Nothing to do: the backward pass has summed them."""
 
     def norm(self, gradients: Iterable[Tensor]) -> Tensor:

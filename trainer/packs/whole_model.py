@@ -14,7 +14,6 @@ from ..model.build import base_model, base_of, new_model
 from ..model.gpt import Dropout
 from ..ranks import ALONE, Ranks
 from .pack import Pack
-from .passes import RunInPack
 
 
 class WholeModel(Pack):
@@ -38,14 +37,11 @@ class WholeModel(Pack):
             weights = {"head.weight": self.model.head.weight.requires_grad_()}
         return weights
 
-    def set_runs(self, runs: Sequence[RunInPack]) -> None:
-        assert len(runs) <= 1, "a whole model trains a single run"
-        for run in runs:
-            run.generator = self.model.generator
-        super().set_runs(runs)
+    def _generator(self) -> torch.Generator:
+        return self.model.generator
 
     def _forward(self, inputs: Tensor) -> Tensor:
-        if self.runs[0].ranks.count > 1:
+        if self.ranks.count > 1:
             for layer in self._dropouts:
                 layer.share = self._share
         return super()._forward(inputs)
@@ -58,7 +54,8 @@ class WholeModel(Pack):
                 weights[name].copy_(tensor)
 
     def _leaves(self) -> list[Tensor]:
-        return list(self.runs[0].trained.values())
+        (member,) = self.members  # a whole model trains a single run
+        return list(member.trained.values())
 
     def _part(self, gradients: Sequence[Tensor], number: int) -> Tensors:
-        return dict(zip(self.runs[0].trained, gradients, strict=True))
+        return dict(zip(self.members[0].trained, gradients, strict=True))

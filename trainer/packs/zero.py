@@ -40,8 +40,6 @@ class Zero(Sharding):
     `trained` are the run's tensors in this process: whole, or at stage 3 flat parts.
     """
 
-    recordable = False
-
     def __init__(
         self, config: TrainingConfig, ranks: Ranks, numerics: Numerics, module: nn.Module, trained: Tensors
     ) -> None:

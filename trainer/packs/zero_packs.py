@@ -11,6 +11,7 @@ from ..checkpoint import Tensors
 from ..config.models import LoraConfig, TrainConfig
 from ..model.lora import Lora, Mask
 from ..optim.optimizers import Stepper
+from .batch import Batch
 from .lora_pack import LoraPack, padded
 from .pack import Pack
 from .whole_model import WholeModel
@@ -20,14 +21,13 @@ from .zero import Zero
 class _ZeroPack(Pack):
     """A pack of one run that DeepSpeed trains."""
 
+    recording = False
     _zero: Zero
-    _last = False  # whether the current pass is the last of its step
 
     def stepper(self, config: TrainConfig, trained: Tensors) -> Stepper:
         return self._zero
 
-    def set_runs(self, runs: Sequence[Any]) -> None:
-        super().set_runs(runs)
+    def refresh(self) -> None:
         self._zero.adopt()
 
     def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
@@ -37,16 +37,16 @@ class _ZeroPack(Pack):
     def sharding(self) -> Zero:
         return self._zero
 
-    def _compute(self, passes: Sequence[Any], *rest: Any) -> None:
-        self._last = passes[0].last
-        super()._compute(passes, *rest)
-
     def _logits(self, inputs: Tensor) -> Tensor:
         logits: Tensor = self._zero(inputs)
         return logits.float()
 
+    def load(self, batches: Sequence[Batch]) -> Sequence[float]:
+        super().load(batches)
+        return [batch.rate for batch in batches]
+
     def _gradients(self, loss: Tensor) -> Sequence[Tensor]:
-        self._zero.backward(loss, last=self._last)
+        self._zero.backward(loss, last=self._batches[0].last)
         return []
 
     def _part(self, gradients: Sequence[Tensor], number: int) -> Tensors:
@@ -72,11 +72,10 @@ class ZeroAdapters(_ZeroPack, LoraPack):
         self._zero = Zero(config, self.ranks, self.numerics, self._adapted, trained)
         return self._zero.trained
 
-    def set_runs(self, runs: Sequence[Any]) -> None:
+    def _arrange(self) -> None:
         """Unlike other packs of adapters, make no copies of them."""
-        Pack.set_runs(self, runs)
+        Pack._arrange(self)
         self._set_strengths()
-        self._zero.adopt()
 
     def _forward(self, inputs: Tensor) -> Tensor:
         self._adapted.mask = self._mask if self._dropping else None
@@ -85,7 +84,7 @@ class ZeroAdapters(_ZeroPack, LoraPack):
     def load_for_eval(self, config: TrainConfig, trained: Tensors) -> None:
         self._adapted.mask = None
 
-    def _changed(self, number: int) -> None:
+    def update(self, number: int) -> None:
         """Nothing to do: there are no copies."""
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import cast
 from weakref import WeakValueDictionary
 
 import torch
@@ -22,9 +21,9 @@ from ..config.models import TrainConfig
 from ..model.build import on_device
 from ..model.compiled import clock
 from ..packs.factory import new_pack, pack_key
-from ..packs.pack import Pack, SomeRunsFailedError
+from ..packs.pack import Pack
 from .base import FitResult, Steps
-from .run import GptRun
+from .run import GptRun, SomeRunsFailedError, tick
 
 RunOutcome = FitResult | BaseException
 
@@ -66,29 +65,29 @@ class PackedRuns:
         self._follow(run)
         if run not in self._courses:
             return
-        others = [other for other in _runs(run.pack) if other is not run]
         try:
-            run.pack.set_runs([*others, run])
+            self._set_members(run.pack)
         except Exception as error:
             self._courses.pop(run).close()
             self._over.append((run, error))
-            run.pack.set_runs(others)
+            self._set_members(run.pack)
 
     def leave(self, run: GptRun) -> None:
         """Remove a run before its end."""
         if run in self._courses:
             self._courses.pop(run).close()
         self._over = [(other, outcome) for other, outcome in self._over if other is not run]
-        self._set_apart([run])
+        if run.member in run.pack.members:
+            self._set_members(run.pack)
 
     def advance(self) -> list[tuple[GptRun, RunOutcome]]:
         """Compute a tick of every pack. Returns the runs that have ended, with their results or errors."""
         for pack in {id(run.pack): run.pack for run in self._courses}.values():
-            steps = {run: run.step for run in _runs(pack)}
+            steps = {run: run.step for run in self._runs(pack)}
             began = clock()
-            failed = dict(_tick(pack))
+            failed = _tick(list(steps))
             if any(run.next_report_step is not None for run in steps):
-                failed |= _wait(pack)  # pending work counts as training time of all runs in the pack
+                failed |= _wait(list(steps))  # pending work counts as training time of all runs in the pack
             seconds = clock() - began
             for run, error in failed.items():
                 self._courses.pop(run).close()
@@ -97,7 +96,7 @@ class PackedRuns:
                 run.train_seconds += seconds
                 if run in self._courses and run.step > step:
                     self._follow(run)
-            self._set_apart([run for run in steps if run not in self._courses])
+            self._set_members(pack)
         over, self._over = self._over, []
         return over
 
@@ -115,47 +114,41 @@ class PackedRuns:
         del self._courses[run]
         self._over.append((run, outcome))
 
-    def _set_apart(self, gone: list[GptRun]) -> None:
-        for run in gone:
-            if run in run.pack.runs:
-                run.pack.set_runs([other for other in run.pack.runs if other is not run])
+    def _runs(self, pack: Pack) -> list[GptRun]:
+        runs = [run for run in self._courses if run.pack is pack]
+        return sorted(runs, key=lambda run: pack.order(run.config))
+
+    def _set_members(self, pack: Pack) -> None:
+        pack.set_members([run.member for run in self._runs(pack)])
 
 
-def _runs(pack: Pack) -> list[GptRun]:
-    return cast(list[GptRun], pack.runs)  # a pack knows them by a narrower type
-
-
-def _wait(pack: Pack) -> dict[GptRun, BaseException]:
+def _wait(runs: list[GptRun]) -> dict[GptRun, BaseException]:
     """Wait for the device. An error at this point counts for all runs of the pack."""
     try:
-        pack.wait()
+        runs[0].pack.wait()
     except Exception as error:
-        return dict.fromkeys(_runs(pack), error)
+        return dict.fromkeys(runs, error)
     return {}
 
 
-def _tick(pack: Pack) -> list[tuple[GptRun, BaseException]]:
-    """Compute a tick of a pack. Returns the runs that failed.
+def _tick(runs: list[GptRun]) -> dict[GptRun, BaseException]:
+    """Compute a tick of a pack. Returns the errors of the runs that failed.
 
     If the runs fail together, each is tried alone: the memory may suffice for one, and an error of one run
     should not end the others. This is only allowed while nothing has changed: another tick of a run that has
     already stepped could take it past a report.
     """
-    runs = _runs(pack)
     try:
-        pack.tick()
-    except SomeRunsFailedError as error:
-        return [(run, error.errors[run]) for run in runs if run in error.errors]
+        tick(runs)
+        return {}
+    except SomeRunsFailedError as some:
+        return dict(some.errors)
     except Exception as error:
         if len(runs) == 1:
-            return [(runs[0], error)]
-    else:
-        return []
-    failed = []
+            return {runs[0]: error}
+    failed: dict[GptRun, BaseException] = {}
     for run in runs:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        pack.set_runs([run])
-        failed += _tick(pack)
-    pack.set_runs(runs)
+        failed |= _tick([run])
     return failed

@@ -25,7 +25,7 @@ from ..memory import host_peak
 from ..model.build import on_device
 from ..packs.factory import new_pack, pack_key
 from ..packs.pack import Pack
-from ..runs.run import GptRun
+from ..runs.run import GptRun, tick
 
 MAX_SECONDS = 60.0  # no round starts later than this
 ROUNDS = 3
@@ -74,13 +74,14 @@ def _groups(runs: Sequence[GptRun], size: int) -> list[list[GptRun]]:
 
 def _seconds(runs: list[GptRun]) -> float:
     pack = runs[0].pack
-    pack.set_runs(runs)
+    runs = sorted(runs, key=lambda run: pack.order(run.config))
+    pack.set_members([run.member for run in runs])
     for _ in range(pack.slow_ticks):
-        pack.tick()
+        tick(runs)
     pack.wait()
     began = time.perf_counter()
     for _ in range(TICKS_PER_ROUND):
-        pack.tick()
+        tick(runs)
         pack.wait()
     return (time.perf_counter() - began) / TICKS_PER_ROUND
 

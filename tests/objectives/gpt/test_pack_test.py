@@ -11,7 +11,8 @@ import pytest
 from hpsearch.objectives.gpt.pack_test import PackComparison, _compared, compare
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.packs.lora_pack import LoraPack
-from hpsearch.trainer.runs.run import GptRun, fit
+from hpsearch.trainer.runs import together
+from hpsearch.trainer.runs.run import GptRun, fit, tick
 
 SMALL: dict[str, Any] = {
     "learning_rate": 3e-3,
@@ -40,14 +41,14 @@ def found(configs: Sequence[LoraConfig] = CONFIGS) -> list[PackComparison]:
 
 def scaled_in_company(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """Let packs of several runs compute with another strength of their adapters."""
-    right = LoraPack.set_runs
+    right = LoraPack._arrange
 
-    def wrong(self: LoraPack, runs: Sequence[GptRun]) -> None:
-        right(self, runs)
-        if len(runs) > 1:
+    def wrong(self: LoraPack) -> None:
+        right(self)
+        if len(self.members) > 1:
             self._scale *= factor
 
-    monkeypatch.setattr(LoraPack, "set_runs", wrong)
+    monkeypatch.setattr(LoraPack, "_arrange", wrong)
 
 
 def test_runs_are_together_what_they_are_alone() -> None:
@@ -87,15 +88,13 @@ def test_a_pack_that_computes_something_else_is_found_out(monkeypatch: pytest.Mo
 
 
 def test_a_run_that_another_brings_down_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = LoraPack.tick
-
-    def wrong(self: LoraPack) -> None:
-        right(self)
-        if any(run.trained["lora_B"].isnan().any() for run in self.runs):
-            for run in self.runs:
+    def wrong(runs: Sequence[GptRun]) -> None:
+        tick(runs)
+        if any(run.trained["lora_B"].isnan().any() for run in runs):
+            for run in runs:
                 run.trained["lora_B"].mul_(float("nan"))
 
-    monkeypatch.setattr(LoraPack, "tick", wrong)
+    monkeypatch.setattr(together, "tick", wrong)
     passed = [(each.passed, each.difference) for each in found()]
     assert passed[0] == passed[2] == (False, None)
 

@@ -85,7 +85,7 @@ def test_matrix_products_are_computed_in_the_precision_and_nothing_is_kept_in_it
             dtypes = seen.setdefault(name, set())
             module.register_forward_hook(lambda _, __, y, dtypes=dtypes: dtypes.update([y.dtype]))
     run.train()
-    run.pack.evaluate(run)
+    run.evaluate()[0]
     assert len(seen) == 5 and set.union(*seen.values()) == {dtype}
     for name, tensor in (run.trained | run.optimizer.tensors()).items():
         assert tensor.dtype == torch.float32, name
@@ -99,7 +99,7 @@ def test_a_lower_precision_trains_nearly_the_same(config: TrainConfig, precision
         run = GptRun(dataclasses.replace(config, precision=each, learning_rate=1e-2))
         for _ in range(12):
             run.train()
-        found.append(run.pack.evaluate(run))
+        found.append(run.evaluate()[0])
     assert found[0] != found[1] and found[1] == pytest.approx(found[0], abs=0.02)
 
 
@@ -176,7 +176,7 @@ def test_switches_hold_while_a_pack_computes_and_are_put_back(config: TrainConfi
     hook.remove()
     assert seen == [True]  # in the backward pass
     run.pack.model.norm.register_forward_hook(look)
-    run.pack.evaluate(run)
+    run.evaluate()[0]
     assert seen[1:] and all(seen)
     assert not torch.are_deterministic_algorithms_enabled()
     plain = GptRun(config)
@@ -217,6 +217,6 @@ def test_a_gpu_computes_in_each(config: TrainConfig, precision: str) -> None:
         run = GptRun(dataclasses.replace(config, precision=each, device="cuda", learning_rate=1e-2))
         for _ in range(12):
             run.train()
-        found.append(run.pack.evaluate(run))
+        found.append(run.evaluate()[0])
     assert found[1] == pytest.approx(found[0], abs=0.02)
     assert (found[1] == found[0]) == (precision == "fp32")

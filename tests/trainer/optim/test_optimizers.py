@@ -269,10 +269,10 @@ def test_each_optimizer_learns(tiny: dict[str, Any], name: str) -> None:
         | {"max_samples": 400}
     )
     run = GptRun(config)
-    before = run.pack.evaluate(run)
+    before = run.evaluate()[0]
     for _ in range(100):
         run.train()
-    assert run.pack.evaluate(run) < before - 1.5
+    assert run.evaluate()[0] < before - 1.5
 
 
 def test_training_loads_no_compiler(tiny_lora: LoraConfig) -> None:

@@ -100,7 +100,7 @@ def test_a_pretrained_model_is_a_base(tiny_pretrain: PretrainConfig, tmp_path: P
         eval_samples=4,
     )
     run = GptRun(lora)
-    assert run.pack.evaluate(run) == result.value
+    assert run.evaluate()[0] == result.value
 
 
 def test_adapters_and_checkpoints_are_not_bases(tiny_lora: LoraConfig, tmp_path: Path) -> None:

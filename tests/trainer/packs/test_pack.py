@@ -16,8 +16,8 @@ from hpsearch.trainer.model.base_file import load_base
 from hpsearch.trainer.output.export import export
 from hpsearch.trainer.packs.factory import new_pack, pack_key
 from hpsearch.trainer.packs.lora_pack import LoraPack
-from hpsearch.trainer.packs.pack import Pack, token_losses
-from hpsearch.trainer.runs.run import GptRun, fit
+from hpsearch.trainer.packs.pack import token_losses
+from hpsearch.trainer.runs.run import GptRun, fit, tick
 
 STEPS = 5
 MIXED: list[dict[str, Any]] = [
@@ -51,7 +51,7 @@ def small_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def state_of(run: GptRun) -> tuple[float, int, dict[str, Tensor]]:
     held = {name: tensor.clone() for name, tensor in (run.weights() | run.optimizer.tensors()).items()}
-    return run.pack.evaluate(run), run.step, held
+    return run.evaluate()[0], run.step, held
 
 
 def alone(config: LoraConfig, steps: int = STEPS) -> tuple[float, int, dict[str, Tensor]]:
@@ -68,15 +68,12 @@ def same(left: tuple[float, int, dict[str, Tensor]], right: tuple[float, int, di
         assert torch.equal(left[2][name], right[2][name]), name
 
 
-def train_to(pack: Pack, runs: list[GptRun], step: int) -> list[tuple[float, int, dict[str, Tensor]]]:
-    """What each had when it reached `step`; who has leaves."""
+def train_to(runs: list[GptRun], step: int) -> list[tuple[float, int, dict[str, Tensor]]]:
+    """The state of each run when it reaches `step` and leaves."""
     found: dict[int, Any] = {}
     while len(found) < len(runs):
-        pack.tick()
-        arrived = [n for n, run in enumerate(runs) if run.step == step and n not in found]
-        found |= {n: state_of(runs[n]) for n in arrived}
-        if arrived:
-            pack.set_runs([run for n, run in enumerate(runs) if n not in found])
+        tick([run for n, run in enumerate(runs) if n not in found])
+        found |= {n: state_of(run) for n, run in enumerate(runs) if run.step == step and n not in found}
     return [found[n] for n in range(len(runs))]
 
 
@@ -91,8 +88,7 @@ def test_runs_of_all_kinds_train_together_as_alone(
     assert [config.rows_per_step // config.rows_per_pass for config in configs] == [1, 2, 3, 2]
     pack = new_pack(configs[0])
     runs = [GptRun(config, pack) for config in configs]
-    pack.set_runs(runs)
-    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+    for packed, config in zip(train_to(runs, STEPS), configs, strict=True):
         same(packed, alone(config))
 
 
@@ -100,10 +96,9 @@ def test_runs_of_all_kinds_train_together_as_alone(
 def test_each_run_drops_its_share_and_keeps_the_mean(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0])
     assert isinstance(pack, LoraPack)
-    pack.set_runs([GptRun(config, pack) for config in configs])
-    for run, each in zip(pack.runs, pack._mask(torch.ones(len(configs), 1000, 64)), strict=True):
-        assert isinstance(run.config, LoraConfig)
-        dropped = run.config.lora_dropout
+    pack.set_members([GptRun(config, pack).member for config in configs])
+    for config, each in zip(configs, pack._mask(torch.ones(len(configs), 1000, 64)), strict=True):
+        dropped = config.lora_dropout
         assert (each == 0).double().mean().item() == pytest.approx(dropped, abs=0.01)
         assert each.max().item() == pytest.approx(1 / (1 - dropped))
 
@@ -117,8 +112,7 @@ def test_each_run_has_an_optimizer_of_its_own(configs: list[LoraConfig], small_p
     ]
     pack = new_pack(base)
     runs = [GptRun(config, pack) for config in configs]
-    pack.set_runs(runs)
-    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+    for packed, config in zip(train_to(runs, STEPS), configs, strict=True):
         same(packed, alone(config))
 
 
@@ -127,8 +121,7 @@ def test_each_run_smooths_its_labels_its_own_way(configs: list[LoraConfig], smal
     assert len({pack_key(config) for config in smoothing}) == 1
     pack = new_pack(smoothing[0])
     runs = [GptRun(config, pack) for config in smoothing]
-    pack.set_runs(runs)
-    for packed, config, plain in zip(train_to(pack, runs, STEPS), smoothing, configs, strict=True):
+    for packed, config, plain in zip(train_to(runs, STEPS), smoothing, configs, strict=True):
         same(packed, alone(config))
         assert packed[0] != alone(plain)[0]
 
@@ -161,8 +154,7 @@ def test_runs_train_together_as_alone_in_a_lower_precision(
     configs = [dataclasses.replace(config, precision=precision) for config in configs]
     pack = new_pack(configs[0])
     runs = [GptRun(config, pack) for config in configs]
-    pack.set_runs(runs)
-    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+    for packed, config in zip(train_to(runs, STEPS), configs, strict=True):
         # Some processors add up products of 16 bits in another order where there are more of them.
         assert packed[:2] == pytest.approx(alone(config)[:2], abs=1e-3)
 
@@ -174,12 +166,11 @@ def test_an_overflow_skips_the_step_of_its_run_alone(configs: list[LoraConfig], 
     assert runs[0].loss_scale and runs[1].loss_scale
     runs[0].loss_scale.value = high = 2.0**60
     start = {name: tensor.clone() for name, tensor in state_of(runs[0])[2].items()}
-    pack.set_runs(runs)
-    pack.tick()
+    tick(runs)
     assert runs[0].step == 1 and runs[0].loss_scale.value == high / 2
     assert all(torch.equal(tensor, start[name]) for name, tensor in state_of(runs[0])[2].items())
     assert (runs[1].loss_scale.value, runs[1].loss_scale.good_steps) == (2.0**16, 0)  # in mid-batch
-    for packed, config in list(zip(train_to(pack, runs, STEPS), configs, strict=True))[1:]:
+    for packed, config in list(zip(train_to(runs, STEPS), configs, strict=True))[1:]:
         same(packed, alone(config))
     assert runs[0].loss_scale.value == high / 2**STEPS
 
@@ -190,23 +181,18 @@ def test_blocks_computed_twice_have_every_runs_own_dropout_twice(
 ) -> None:
     pack = new_pack(configs[0])
     runs = [GptRun(dataclasses.replace(config, gradient_checkpointing=True), pack) for config in configs]
-    pack.set_runs(runs)
-    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+    for packed, config in zip(train_to(runs, STEPS), configs, strict=True):
         same(packed, alone(config))  # without it
 
 
 def test_runs_come_and_go_in_the_middle_of_a_batch(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0])
     runs = [GptRun(config, pack) for config in configs]
-    pack.set_runs(runs[2:3])
     for _ in range(4):  # it has one pass of its second batch by now
-        pack.tick()
-    pack.set_runs([runs[1], runs[2], runs[0]])
-    pack.tick()
-    pack.set_runs([runs[0], runs[3]])  # the third waits in the middle of a batch, and has its gradient so far
-    pack.tick()
-    pack.set_runs(runs)
-    for packed, config in zip(train_to(pack, runs, STEPS), configs, strict=True):
+        tick(runs[2:3])
+    tick([runs[1], runs[2], runs[0]])
+    tick([runs[0], runs[3]])  # the third waits in the middle of a batch, and has its gradient so far
+    for packed, config in zip(train_to(runs, STEPS), configs, strict=True):
         same(packed, alone(config))
 
 
@@ -215,8 +201,7 @@ def test_a_nan_loss_stays_in_its_run(configs: list[LoraConfig], small_passes: No
     wild = dataclasses.replace(configs[0], learning_rate=1e30, max_grad_norm=0.0)
     pack = new_pack(wild)
     runs = [GptRun(config, pack) for config in [wild, *configs]]
-    pack.set_runs(runs)
-    (value, _, _), *rest = train_to(pack, runs, STEPS)
+    (value, _, _), *rest = train_to(runs, STEPS)
     assert value != value
     for packed, config in zip(rest, configs, strict=True):
         same(packed, alone(config))
@@ -225,9 +210,8 @@ def test_a_nan_loss_stays_in_its_run(configs: list[LoraConfig], small_passes: No
 def test_the_padding_of_a_rank_stays_zero(configs: list[LoraConfig], small_passes: None) -> None:
     pack = new_pack(configs[0])
     runs = [GptRun(config, pack) for config in (configs[0], configs[2])]  # ranks 2 and 8
-    pack.set_runs(runs)
     for _ in range(STEPS):
-        pack.tick()
+        tick(runs)
     for leaf in pack._leaves():
         assert leaf.shape[:2] == (2, 8)
         assert leaf[0, :2].any() and not leaf[0, 2:].any()

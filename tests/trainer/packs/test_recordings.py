@@ -20,7 +20,7 @@ from hpsearch.trainer.packs.factory import new_pack, pack_key
 from hpsearch.trainer.packs.pack import Pack
 from hpsearch.trainer.packs.recordings import MAX_KINDS, Recordings
 from hpsearch.trainer.runs.base import FitResult, drive
-from hpsearch.trainer.runs.run import GptRun, fit
+from hpsearch.trainer.runs.run import GptRun, fit, tick
 from hpsearch.trainer.runs.together import PackedRuns
 
 cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -58,28 +58,25 @@ def mixed(config: LoraConfig, **more: Any) -> list[LoraConfig]:
     return [dataclasses.replace(config, **(each | more)) for each in MIXED]
 
 
-def train(pack: Pack, runs: list[GptRun]) -> list[float]:
-    """What each comes to at so many steps; who is there leaves."""
+def train(runs: list[GptRun]) -> list[float]:
+    """The loss of each run when it has made its steps and leaves."""
     found: dict[GptRun, float] = {}
-    pack.set_runs(runs)
     while len(found) < len(runs):
-        pack.tick()
-        if arrived := [run for run in runs if run.step == STEPS and run not in found]:
-            found |= {run: pack.evaluate(run) for run in arrived}
-            pack.set_runs([run for run in runs if run not in found])
+        tick([run for run in runs if run not in found])
+        found |= {run: run.evaluate()[0] for run in runs if run.step == STEPS and run not in found}
     return [found[run] for run in runs]
 
 
 def together(configs: list[LoraConfig]) -> list[float]:
     pack = new_pack(configs[0])
-    return train(pack, [GptRun(config, pack) for config in configs])
+    return train([GptRun(config, pack) for config in configs])
 
 
 def learned(configs: list[LoraConfig]) -> list[dict[str, Tensor]]:
     """The adapters that each comes to."""
     pack = new_pack(configs[0])
     runs = [GptRun(config, pack) for config in configs]
-    train(pack, runs)
+    train(runs)
     return [{name: tensor.clone() for name, tensor in run.weights().items()} for run in runs]
 
 
@@ -129,10 +126,9 @@ def test_runs_come_and_go(on_cuda: LoraConfig, small_passes: None) -> None:
     pack = new_pack(configs[0])
     runs = [GptRun(config, pack) for config in configs]
     for there, ticks in ((runs[2:3], 5), (runs[:3], 4), ([runs[0], runs[3]], 3)):
-        pack.set_runs(there)  # the third waits in the middle of a batch, and has its gradient so far
-        for _ in range(ticks):
-            pack.tick()
-    assert train(pack, runs) == pytest.approx(alone, abs=1e-4)
+        for _ in range(ticks):  # the third waits in the middle of a batch, and has its gradient so far
+            tick(there)
+    assert train(runs) == pytest.approx(alone, abs=1e-4)
 
 
 @cuda
@@ -203,6 +199,35 @@ class Played(Recordings):
         return SimpleNamespace(replay=function)
 
 
+@pytest.mark.parametrize("more", [{}, {"lora_dropout": 0.2}], ids=str)
+def test_a_recorded_tick_reads_what_varies_at_fixed_addresses(
+    tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    """Here without CUDA: called again, the function of a recorded tick computes the current one."""
+
+    def kept(self: Pack, name: str, values: Tensor) -> Tensor:
+        return self._inputs.setdefault((name, values.shape), torch.empty_like(values)).copy_(values)
+
+    monkeypatch.setattr(Pack, "_input", kept)
+    monkeypatch.setattr(Played, "_recorded", lambda self, function: SimpleNamespace(replay=function))
+    monkeypatch.setitem(PASS_TOKENS, "cpu", 4 * 16)
+    found = []
+    for played in (False, True):
+        config = dataclasses.replace(tiny_lora, max_samples=480, max_length=16, lora_dropout=0.0)
+        configs = mixed(config, **more)
+        pack = new_pack(configs[0])
+        runs = [GptRun(config, pack) for config in configs]
+        pack.set_members([run.member for run in runs])
+        pack._rates_on_device = True
+        if played:
+            pack.recordings = Played()
+        for _ in range(STEPS):
+            tick(runs)
+        found.append([run.weights() | {"loss": run.loss_total} for run in runs])
+    for mine, other in zip(*found, strict=True):
+        assert all(torch.equal(mine[name], other[name]) for name in mine)
+
+
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize(
     ("error", "spared"),
@@ -226,7 +251,7 @@ def test_work_that_cannot_be_recorded_is_computed_directly(
         run = together.new_run(dataclasses.replace(tiny_lora, seed=seed))
         together.join(run, drive(run, on_report=lambda report: None))
     played = Played()
-    vars(run.pack)["_recordings"] = played
+    run.pack.recordings = played
     while together.busy:
         outcomes += [outcome for _, outcome in together.advance()]
     assert len(met) == 1
@@ -256,9 +281,9 @@ def test_which_runs_may_be_recorded(
 ) -> None:
     for config in (tiny_lora, tiny_pretrain):
         config = dataclasses.replace(config, optimizer=optimizer)
-        assert packs.recordable(GptRun(config)) == (optimizer == "adamw")
+        assert packs.recordable(config) == (optimizer == "adamw")
         for never in ({"precision": "fp16"}, {"torch_compile": True}, {"gradient_checkpointing": True}):
-            assert not packs.recordable(GptRun(dataclasses.replace(config, **never)))
+            assert not packs.recordable(dataclasses.replace(config, **never))
 
 
 def test_a_cpu_records_nothing(tiny_lora: LoraConfig) -> None:

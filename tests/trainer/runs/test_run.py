@@ -109,8 +109,8 @@ def test_every_step_has_dropout_of_its_own_whatever_was_drawn_before(tiny_lora: 
     seeds = []
     for _ in range(3):
         run.train()
-        seeds.append(run.generator.initial_seed())
-        torch.rand(3, generator=run.generator)
+        seeds.append(run.pack.generators[0].initial_seed())
+        torch.rand(3, generator=run.pack.generators[0])
     assert seeds == [seed_of("dropout", 7, step) for step in range(3)]
     assert len(set(seeds)) == 3
 
@@ -212,7 +212,7 @@ def test_the_loss_is_a_mean_over_tokens_whatever_the_chunks(tiny_lora: LoraConfi
     logits = run.pack.model.eval()(run.held[:, :-1].long())
     expected = torch.nn.functional.cross_entropy(logits, run.held[:, 1:].long().flatten())
     assert run.held.shape == (37, 17)
-    assert run.pack.evaluate(run) == pytest.approx(expected.item(), abs=1e-5)
+    assert run.evaluate()[0] == pytest.approx(expected.item(), abs=1e-5)
     assert run.pack.model.training, "it goes on training after it"
 
 
@@ -232,7 +232,7 @@ def test_early_stopping_returns_the_best_value_and_its_weights(tiny_pretrain: Pr
     assert result.value == min(values) and values.index(min(values)) == len(values) - 3
     run = GptRun(config)
     run.load_weights(result.weights)
-    assert run.pack.evaluate(run) == result.value
+    assert run.evaluate()[0] == result.value
 
 
 def test_small_gains_are_no_improvement(tiny_lora: LoraConfig) -> None:
@@ -329,4 +329,4 @@ def test_the_best_is_kept_on_request_without_early_stopping(tiny_pretrain: Pretr
     assert best.stopped == "finished" and best.value == min(values)
     run = GptRun(wild)
     run.load_weights(best.weights)
-    assert run.pack.evaluate(run) == best.value
+    assert run.evaluate()[0] == best.value

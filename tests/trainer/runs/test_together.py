@@ -16,7 +16,7 @@ from hpsearch.trainer.packs.pack import Pack
 from hpsearch.trainer.runs import run as loop
 from hpsearch.trainer.runs import together as together_module
 from hpsearch.trainer.runs.base import FitResult, drive
-from hpsearch.trainer.runs.run import GptRun, fit
+from hpsearch.trainer.runs.run import GptRun, fit, tick
 from hpsearch.trainer.runs.together import PackedRuns, RunOutcome
 
 
@@ -57,16 +57,15 @@ class Device:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = self.asked = 0.0
-        tick = Pack.tick
 
-        def asked(pack: Pack) -> None:
-            tick(pack)
+        def asked(runs: list[GptRun]) -> None:
+            tick(runs)
             self.asked += 1.0
 
-        monkeypatch.setattr(Pack, "tick", asked)
         monkeypatch.setattr(Pack, "wait", lambda pack: self._wait())
         for module in (loop, together_module):
             monkeypatch.setattr(module, "clock", lambda: self.now)
+            monkeypatch.setattr(module, "tick", asked)
 
     def _wait(self) -> None:
         self.now, self.asked = self.now + self.asked, 0.0
@@ -104,7 +103,7 @@ def test_a_pack_is_kept_as_long_as_a_run_is_in_it(tiny_lora: LoraConfig) -> None
         run = together.new_run(dataclasses.replace(tiny_lora, seed=seed, lora_dropout=dropout))
         packs.add(run.pack)
         together.join(run, drive(run, on_report=lambda report: None))
-    assert len(packs) == 2 and len(run.pack.runs) == 1
+    assert len(packs) == 2 and len(run.pack.members) == 1
     while together.busy:
         together.advance()
     del run
@@ -115,15 +114,15 @@ def test_a_pack_is_kept_as_long_as_a_run_is_in_it(tiny_lora: LoraConfig) -> None
 def test_a_run_that_does_not_fit_in_memory_ends_and_the_others_continue(
     tiny_lora: LoraConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changed, pairs = LoraPack._changed, list[int]()
+    update, pairs = LoraPack.update, list[int]()
 
     def full(pack: LoraPack, number: int) -> None:
-        if len(pack.runs) == 2 and not pairs:
+        if len(pack.members) == 2 and not pairs:
             pairs.append(number)
             raise torch.OutOfMemoryError("CUDA out of memory")
-        changed(pack, number)
+        update(pack, number)
 
-    monkeypatch.setattr(LoraPack, "_changed", full)
+    monkeypatch.setattr(LoraPack, "update", full)
     configs = [dataclasses.replace(tiny_lora, seed=seed) for seed in range(3)]
     first, broken, last = trained_together(configs, {})
     assert isinstance(broken, torch.OutOfMemoryError)
