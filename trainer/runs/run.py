@@ -61,7 +61,7 @@ class SomeRunsFailedError(Exception):
 
 
 def tick(runs: Sequence[GptRun]) -> None:
-    """Compute one pass of every run of a pack, and an optimizer step of those whose batch is complete.
+    """Compute one batch of every run of a pack; a run whose step it completes makes the optimizer step.
 
     Raises `SomeRunsFailedError` if that failed for some of several runs.
     """
@@ -71,7 +71,7 @@ def tick(runs: Sequence[GptRun]) -> None:
     rates = pack.load(batches)
     failed: dict[GptRun, Exception] = {}
 
-    def compute() -> None:
+    def compute() -> None:  # on CUDA it is recorded, and replayed for later batches
         losses, gradients = pack.forward_backward()
         for number, (run, batch) in enumerate(zip(runs, batches, strict=True)):
             try:
