@@ -63,9 +63,13 @@ class Places:
     file: str
     keys: dict[str, Place] = field(default_factory=dict)
     values: dict[str, Place] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)  # of a command, that give values instead
 
     def issue(self, path: str, message: str, *, key: bool = False) -> Issue:
         """An issue at the value of a path, or at its key, else at the nearest place around it."""
+        for given, option in self.options.items():
+            if path == given or path.startswith((f"{given}.", f"{given}[")):
+                return Issue(option, 0, 0, "", message)
         line, column = self.keys[path] if key and path in self.keys else self._nearest(path)
         return Issue(self.file, line, column, path, message)
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from .document import read, text_of
+from .dialects import bare
+from .document import Places, read, text_of
 from .errors import Issue, SpaceError, hint
 from .fields import show
 from .presets import Presets
 from .spec import Spec
 
+Options = Mapping[str, tuple[str, Any]]  # by path: an option, and its value or a function of the file's
 
-def load(source: str | Path, presets: Presets | None = None) -> Spec:
+
+def load(source: str | Path, presets: Presets | None = None, options: Options | None = None) -> Spec:
     """The spec of a file, or of a space that ships, by its name; raises `SpaceError` with every issue.
 
-    `presets` returns the values of a file's `preset:`.
+    `presets` returns the values of a file's `preset:`. The values of `options` go over those of the file.
     """
     ships = shipped()
     if not isinstance(source, str | Path):
@@ -27,22 +32,26 @@ def load(source: str | Path, presets: Presets | None = None) -> Spec:
         message = f"name a space file, or one that ships: {', '.join(ships)}"
         raise SpaceError([Issue("SPACE", 0, 0, "", message)])
     if str(source) in ships and not path.is_file():  # a folder of that name belongs to a study
-        return loads(shipped_text(str(source)), f"{source}.yaml", presets)
+        return loads(shipped_text(str(source)), f"{source}.yaml", presets, options)
     try:
         text = text_of(path)
     except SpaceError:  # it has its message; it is a ValueError too
         raise
     except (OSError, ValueError) as error:
         raise SpaceError([Issue(str(source), 0, 0, "", _unreadable(source, error, ships))]) from None
-    return loads(text, str(source), presets)
+    return loads(text, str(source), presets, options)
 
 
-def loads(text: str, filename: str = "<string>", presets: Presets | None = None) -> Spec:
-    """The spec of a YAML text; raises `SpaceError` with every issue."""
+def loads(
+    text: str, filename: str = "<string>", presets: Presets | None = None, options: Options | None = None
+) -> Spec:
+    """The spec of a YAML text, as `load` makes it of a file; raises `SpaceError` with every issue."""
     data, places, faults = read(text, filename)
     if not isinstance(data, dict):
         message = f"a space file is a mapping (version: 1, name: ...), not {show(data)}"
         raise SpaceError([*faults, places.issue("", message)])
+    if options and not bare(data, places):  # which is refused as it is
+        _set(data, options, places)
     try:
         spec = Spec.check(data, places, presets)
     except SpaceError as error:
@@ -57,6 +66,19 @@ def loads(text: str, filename: str = "<string>", presets: Presets | None = None)
     if faults:
         raise SpaceError(faults)
     return spec
+
+
+def _set(data: dict[str, Any], options: Options, places: Places) -> None:
+    """Put the values of options over those of a file."""
+    for path, (option, value) in options.items():
+        *sections, name = path.split(".")
+        inside = data
+        for section in sections:
+            inside = data.setdefault(section, Spec.model_fields[section].default.model_dump(mode="json"))
+        if isinstance(inside, dict):  # else the section's own mistake is reported
+            new = value(inside.get(name)) if callable(value) else value
+            if new is not inside.get(name):
+                inside[name], places.options[path] = new, option
 
 
 def shipped() -> list[str]:

@@ -107,7 +107,6 @@ class Spec(Model):
 
     _places: Places = PrivateAttr(default_factory=lambda: Places("<space>"))
     _from_preset: tuple[str, ...] = PrivateAttr(default=())
-    _limit: Limit | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _check(self) -> Spec:
@@ -131,7 +130,7 @@ class Spec(Model):
     @cached_property
     def space(self) -> Space:
         """The configurations of these parameters."""
-        return Space(self.parameters, self.constraints, self.baseline, self.issue, self._limit)
+        return Space(self.parameters, self.constraints, self.baseline, self.issue)
 
     @property
     def passed(self) -> dict[str, Parameter]:
@@ -230,10 +229,8 @@ class Spec(Model):
 
     def limited(self, limit: Limit) -> Spec:
         """The same spec, whose space leaves out what `limit` refuses; no file states that."""
-        spec = self.model_copy()
-        spec.__dict__.pop("space", None)  # the cached one has no limit
-        spec._limit = limit
-        return spec
+        space = Space(self.parameters, self.constraints, self.baseline, self.issue, limit)
+        return self.model_copy(update={"space": space})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Spec) and self.to_json() == other.to_json()  # from whatever file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ import psutil
 import typer
 
 if TYPE_CHECKING:
-    from ...spaces import Issue, Spec
+    from ...spaces import Spec
     from ...storage.workspace import Workspace
 
 Space = Annotated[str, typer.Argument(help="A space file, or the name of one that ships.")]
@@ -94,45 +94,33 @@ def seconds(time: str) -> float | str:
     return float(time) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", time) else time
 
 
-def changed(spec: Spec, params: Mapping[str, Any]) -> Spec:
-    """The spec with those of a command's options that were given and are named after its fields.
+def load(space: str, params: Mapping[str, Any]) -> Spec:
+    """A space, with those of a command's options over it that were given and are named after its fields.
 
-    Raises `SpaceError` with every issue at its option.
+    Raises `SpaceError` with every issue, at its option or in the file.
     """
-    from ...spaces import SpaceError
+    from ...spaces.samplers import Sampler
+    from ...spaces.settings import Budget, Execution
+    from ..engine.confirmation_size import CONFIRMATION_SIZES
+    from ..preflight.objective import load_space
+    from ..scheduling.audit import AUDIT_SHARE
 
-    values = given(**params)
-    for name, read in (("time", seconds), ("workers", number_or_word), ("report_to", names)):
-        if name in values:
-            values[name] = read(values[name])
-    changes: dict[str, Any] = {name: values[name] for name in ("name", "report_to") if name in values}
-    for section in ("budget", "execution", "search"):
-        fields = type(getattr(spec, section)).model_fields.keys() & values.keys()
-        if fields:
-            changes[section] = {name: values[name] for name in fields}
-    confirm, audit = values.get("confirm"), values.get("audit")
-    if confirm is not None and not (confirm and spec.confirm.top):
-        from ..engine.confirmation_size import CONFIRMATION_SIZES
-
-        changes["confirm"] = {"top": CONFIRMATION_SIZES[0][0] if confirm else 0}
-    if audit is not None and not (audit and spec.audit):
-        from ..scheduling.audit import AUDIT_SHARE
-
-        changes["audit"] = AUDIT_SHARE if audit else 0.0
-    try:
-        return spec.override(**changes)
-    except SpaceError as error:
-        raise SpaceError(_at_its_option(issue, changes) for issue in error.issues) from None
-
-
-def _at_its_option(issue: Issue, changes: dict[str, Any]) -> Issue:
-    """An issue as of the option that it is about, `budget.time` as of `--time`; else as it is."""
-    section, *inside = issue.path.split(".")
-    change = changes.get(section)
-    if change is None or (isinstance(change, dict) and not change.keys() & set(inside[:1])):
-        return issue
-    name = inside[0] if isinstance(change, dict) else section
-    return issue._replace(file=f"--{name.replace('_', '-')}", path="")
+    readers: dict[str, Callable[[Any], Any]] = {
+        "time": seconds,
+        "workers": number_or_word,
+        "report_to": names,
+        "confirm": lambda asked: lambda top: (top or CONFIRMATION_SIZES[0][0]) if asked else 0,
+        "audit": lambda asked: lambda share: (share or AUDIT_SHARE) if asked else 0.0,
+    }
+    paths = {"name": "name", "report_to": "report_to", "audit": "audit", "confirm": "confirm.top"}
+    for section, model in (("budget", Budget), ("execution", Execution), ("search", Sampler)):
+        paths |= {name: f"{section}.{name}" for name in model.model_fields}
+    values = {
+        paths[name]: (f"--{name.replace('_', '-')}", readers[name](value) if name in readers else value)
+        for name, value in given(**params).items()
+        if name in paths
+    }
+    return load_space(space, values)
 
 
 def process_began() -> float:

@@ -50,10 +50,9 @@ def plan(
     import time as clock
 
     from ..operations.plan import plan as predict
-    from ..preflight.objective import load_space
     from .views import show
 
-    spec = options.changed(load_space(space), context.params)  # by the options that are fields of a space
+    spec = options.load(space, context.params)
     for number in (signal.SIGTERM, signal.SIGHUP):  # what is measured ends with the measurement
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)

@@ -51,11 +51,10 @@ def run(
     Example: hpsearch run spaces/lora.yaml --backend optuna --trials 40
     """
     from ..operations.run import run as search
-    from ..preflight.objective import load_space
     from .progress import LineProgress, LiveProgress, SteadyConsole
 
     workspace, where = options.workspace(storage, runs), commands.finding(storage, runs)
-    spec = options.changed(load_space(space), context.params)  # by the options that are fields of a space
+    spec = options.load(space, context.params)
     console = SteadyConsole()
     live = console.redraws and not plain
     watching = LiveProgress(console) if live else nullcontext(LineProgress(console))

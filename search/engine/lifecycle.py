@@ -224,7 +224,7 @@ class TrialLifecycle:
         folder, stored = self.folder(trial.number), self.trials[trial.number]
         if self._threads not in (None, threads_of(stored, provenance)):
             self.storage.set_trial_system_attr(trial_id, THREADS, self._threads)
-        content = document(self.spec, stored, provenance, folder=folder)
+        content = document(self.spec, stored, provenance, folder=folder, config=config)
         path = folder / CONFIG
         try:
             make_folder(folder)

@@ -76,13 +76,14 @@ def run(
             raise StorageError(f"{claim.folder} was taken by another study; the same command takes another")
         about = _about(spec, backend, worker_backend)
         about |= {studies.FOLDER: kept, studies.ID: claim.study}
-        attrs = patiently(lambda: studies.attrs_of(opened, name), watcher.say)
-        memory = _memory(spec, worker_backend, attrs or {}, watcher)
+        attrs = patiently(lambda: studies.attrs_of(opened, name), watcher.say) or {}
+        memory = _memory(spec, worker_backend, attrs, watcher)
         live = patiently(lambda: studies.open_live(opened, name, goal=spec.goal, attrs=about), watcher.say)
         with closing(live):
-            spec = spec.override(name=live.born)  # brackets go by it
-            _refuse_changes(spec, live.attrs[studies.SPEC])
+            if studies.SPEC in attrs:  # it resumes
+                _refuse_changes(spec, live.attrs[studies.SPEC])
             _refuse_other_texts(spec, live.attrs.get(studies.TEXTS, {}), about[studies.TEXTS])
+            spec = spec.model_copy(update={"name": live.born})  # brackets go by it
             if memory is not None:
                 spec = spec.limited(memory.problem)
             tracking = StudyTracking(watcher, spec, live.attrs, workspace.runs) if spec.report_to else None
@@ -170,8 +171,7 @@ def _name_of(objective: Callable[[Any], float]) -> str:
 
 def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:
     before = stored_spec(spec.name, stored).to_json()  # with the defaults of fields that it does not know
-    changed = differences(before, spec.to_json())
-    if changed:
+    if changed := differences(before, spec.to_json()):
         lines = "\n".join(f"  {line}" for line in changed)
         raise SearchError(
             f'the space of the study "{spec.name}" has changed since it began:\n{lines}\n'
@@ -182,8 +182,7 @@ def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:
 
 
 def _refuse_other_texts(spec: Spec, stored: Mapping[str, str], now: Mapping[str, str]) -> None:
-    changed = [path for path, digest in stored.items() if now.get(path, digest) != digest]
-    if changed:
+    if changed := [path for path, digest in stored.items() if now.get(path, digest) != digest]:
         raise SearchError(
             f'{", ".join(changed)}: changed since the study "{spec.name}" began. Its trials would not '
             "compare. Put the old text back, or search the new one under another name",

@@ -14,11 +14,12 @@ from ...objectives.guides import preset_values
 from ...objectives.info import ObjectiveInfo
 from ...objectives.resolve import describe, resolve
 from ...spaces import Choice, Constant, SpaceError, Spec, load
+from ...spaces.loader import Options
 
 
-def load_space(source: str | Path) -> Spec:
+def load_space(source: str | Path, options: Options | None = None) -> Spec:
     """Load a space file, or a space that ships, with the values of its preset. Raises `SpaceError`."""
-    return load(source, preset_values)
+    return load(source, preset_values, options)
 
 
 def texts_of(spec: Spec) -> dict[str, str]:

@@ -56,13 +56,14 @@ def document(
     provenance: dict[str, Any],
     best: FrozenTrial | None = None,
     folder: Path | None = None,
+    config: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What `hpsearch train` needs to run a trial again, with its provenance.
 
     `best`: the study's best trial, if that is another one. `folder`: the trial's, with the copies of its
-    configuration files.
+    configuration files. `config`: the trial's, by default read from the study.
     """
-    parameters = spec.space.passed(config_of(spec, trial))
+    parameters = spec.space.passed(config_of(spec, trial) if config is None else config)
     words = spec.objective_words
     objective: Any = words
     if not isinstance(words, str):

@@ -117,6 +117,35 @@ FLAGS = [
         command=("run", "s.yaml", "--zero-stage", "7", "--time", "0s"),
     ),
     Case(
+        "a flag and the file",
+        "--time: must be above 0\ns.yaml:6:12 parameters.x.min: min 0.0 must be below max -1.0",
+        changed("max: 1.0", "max: -1.0"),
+        command=("run", "s.yaml", "--time", "0s"),
+    ),
+    Case(
+        "a flag in place of a mistake in the file",
+        "--audit: needs rungs",
+        changed("trials: 3", "trials: 0"),
+        command=("run", "s.yaml", "--trials", "2", "--audit"),
+    ),
+    Case(
+        "a flag for a section that is none",
+        "s.yaml:7:9 budget: must be a mapping such as {trials: 50}, not 5",
+        changed("{trials: 3}", "5"),
+        command=("run", "s.yaml", "--trials", "2"),
+    ),
+    Case(
+        "a flag for another tool's space",
+        "this looks like a search space for W&B",
+        "x: {distribution: uniform, min: 0, max: 1}\n",
+        command=("run", "s.yaml", "--trials", "2"),
+    ),
+    Case(
+        "a flag that the objective cannot use",
+        '--processes-per-trial: must be 1, not 2: the objective "sklearn" trains in one process',
+        command=("run", "sklearn", "--processes-per-trial", "2"),
+    ),
+    Case(
         "tracker flag", '--report-to: there is no tracker "x"', command=("run", "s.yaml", "--report-to", "x")
     ),
     Case(

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hpsearch.search.cli.app import app
-from hpsearch.search.cli.options import changed as changed_by
+from hpsearch.search.cli.options import load
 
 from ...support.bench import HPSEARCH
 
@@ -239,9 +239,10 @@ def test_when_a_process_began_is_known_to_a_tick() -> None:
     ],
 )
 def test_options_ask_for_a_confirmation_and_an_audit(
-    make_spec: Any, top: int | None, audit: float | None, asked: bool | None, changed: tuple[Any, Any]
+    tmp_path: Path, top: int | None, audit: float | None, asked: bool | None, changed: tuple[Any, Any]
 ) -> None:
-    spec = make_spec(early_stopping=SPACE["early_stopping"], confirm={"top": top, "seeds": 2}, audit=audit)
-    spec = changed_by(spec, {"confirm": asked, "audit": asked})
+    space = tmp_path / "s.yaml"
+    space.write_text(json.dumps(SPACE | {"confirm": {"top": top, "seeds": 2}, "audit": audit}))
+    spec = load(str(space), {"confirm": asked, "audit": asked})
     assert (spec.confirm.top, spec.audit) == changed
     assert spec.confirm.seeds == 2
