@@ -69,8 +69,9 @@ def check(who: str, attrs: Mapping[str, Any], kinds: Mapping[str, Sound]) -> Non
             raise _refused(who, key, attrs[key])
 
 
-def check_trials(name: str, trials: Sequence[FrozenTrial]) -> None:
-    """Check the attributes, values and steps of a study's trials."""
+def check_trials(name: str, trials: Sequence[FrozenTrial], count: int | None = None) -> None:
+    """Check the attributes, values and steps of a study's trials: all, or some of `count`."""
+    count = len(trials) if count is None else count
     for trial in trials:
         who, attrs = f'trial {trial.number} of the study "{name}"', trial.user_attrs
         check(who, attrs, _TRIAL)
@@ -81,7 +82,7 @@ def check_trials(name: str, trials: Sequence[FrozenTrial]) -> None:
         for step in trial.intermediate_values:
             if not is_a(int)(step):
                 raise _refused(who, "a step", step)
-        if CONFIRMS in attrs and not (attrs[CONFIRMS] < len(trials) and CONFIRMS_SEED in attrs):
+        if CONFIRMS in attrs and not (attrs[CONFIRMS] < count and CONFIRMS_SEED in attrs):
             raise _refused(who, CONFIRMS, attrs[CONFIRMS])
 
 

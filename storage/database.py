@@ -13,7 +13,8 @@ import tempfile
 import time
 import weakref
 from collections.abc import Container, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -166,10 +167,7 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
     if file is not None:
         wait = BUSY_SECONDS if wait is None else min(wait, BUSY_SECONDS)
         check_file(file, create=create, wait=wait)
-        options: dict[str, Any] = {"connect_args": {"timeout": wait, "factory": WalConnection}}
-        if not is_writable(file):
-            read_only = {"uri": True, "timeout": wait, "check_same_thread": False}
-            options = {"creator": partial(sqlite3.connect, uri_of(file), **read_only)}
+        options = _file_options(file, wait)
     else:
         url, connect_args = _without_password(_parse(url))
         _check_server(url, connect_args, shown, create=create)
@@ -198,6 +196,43 @@ def open_storage(url: str, *, create: bool = False, wait: float | None = None) -
         sqlalchemy.event.listen(storage.engine, "handle_error", partial(give_up, file))
     weakref.finalize(storage, storage.engine.dispose)  # or a server keeps its side open
     return storage
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A database that is read without Optuna's storage."""
+
+    engine: sqlalchemy.Engine
+
+
+def open_tables(url: str) -> Tables | optuna.storages.RDBStorage:
+    """Open the database at `url` to read its tables; raises as `open_storage` does.
+
+    Optuna's storage loads Alembic to compare the version of the tables, which takes as long as all else in a
+    short command. A file whose version is that of the last of Optuna's migrations needs no more.
+    """
+    file = sqlite_file(url)
+    if file is None:
+        return open_storage(url)
+    check_file(file, create=False)
+    engine = sqlalchemy.create_engine(url, **_file_options(file, BUSY_SECONDS))
+    migrations = Path(optuna.storages.__file__).parent.glob("_rdb/alembic/versions/v*.py")
+    newest = max((path.stem.rstrip("_") for path in migrations), default=None)
+    with suppress(exc.SQLAlchemyError), engine.connect() as connection:
+        if connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == newest:
+            sqlalchemy.event.listen(engine, "handle_error", partial(give_up, file))
+            weakref.finalize(tables := Tables(engine), engine.dispose)
+            return tables
+    engine.dispose()
+    return open_storage(url)
+
+
+def _file_options(file: Path, wait: float) -> dict[str, Any]:
+    """The options of an engine for a SQLite file, which is only read where it cannot be written."""
+    if is_writable(file):
+        return {"connect_args": {"timeout": wait, "factory": WalConnection}}
+    read_only = {"uri": True, "timeout": wait, "check_same_thread": False}
+    return {"creator": partial(sqlite3.connect, uri_of(file), **read_only)}
 
 
 def _opened(url: str, options: dict[str, Any], *, create: bool) -> optuna.storages.RDBStorage:

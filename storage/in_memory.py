@@ -43,6 +43,13 @@ class StudyInMemory(optuna.storages.InMemoryStorage):
         self._note_change(number)
         return trial_id
 
+    def adopt(self, trial: FrozenTrial) -> None:
+        """Add a trial that nobody else holds: `create_new_trial` would copy all that is in it."""
+        trial_id = self.create_new_trial(self._study)
+        trial.number, trial._trial_id = self.get_trial_number_from_id(trial_id), trial_id
+        self._set_trial(trial_id, trial)
+        self._update_cache(trial_id, self._study)
+
     def _set_trial(self, trial_id: int, trial: FrozenTrial) -> None:
         super()._set_trial(trial_id, trial)  # every change of a trial ends here
         self._note_change(trial.number)

@@ -34,6 +34,7 @@ from .rows import (
     drop_orphans,
     largest_step,
     read_trials,
+    uncollected,
     write_attrs,
     write_trial,
 )
@@ -187,6 +188,7 @@ class LiveStorage(StudyInMemory):
     def _trial(self, number: int) -> FrozenTrial:
         return self.get_trial(self.trial_id(number))
 
+    @uncollected()
     def _load(self) -> None:
         mine = [command for command in self.take_commands() if command.driver == os.getpid()]
         self._early = mine  # the others were meant for an earlier driver
@@ -197,8 +199,8 @@ class LiveStorage(StudyInMemory):
         for key, value in self._study_system.items():
             self.set_study_system_attr(self._study, key, value)
         for trial in self._their_trials(self._row):
-            self.create_new_trial(self._study, trial)
             self._written[trial.number] = StoredTrial.of(trial, trial._trial_id)
+            self.adopt(trial)
         self._changed.clear()
         self._close_finished(set(self._open))
 

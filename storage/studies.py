@@ -7,7 +7,7 @@ import json
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -36,11 +36,21 @@ from .attributes import (
 from .claims import ID as ID
 from .claims import Claim, Owner, claim_new
 from .damage import readable
-from .database import open_storage
+from .database import Tables, open_storage
+from .figures import StudyFigures, study_figures, value_of
 from .files import copied_files, has_files, has_trials, remove_folder, study_folder
 from .live import COMMAND_PREFIX, LiveStorage, StudyCommand
-from .rows import STUDIES, STUDY_SYSTEM, STUDY_USER, TRIALS, insert_study, write_attrs
-from .trial_attrs import confirms, state_of
+from .rows import (
+    STUDIES,
+    STUDY_SYSTEM,
+    STUDY_USER,
+    TRIALS,
+    has_attr,
+    insert_study,
+    read_trials,
+    write_attrs,
+)
+from .trial_attrs import CONFIRMS, confirms
 from .workspace import Workspace
 
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
@@ -85,6 +95,7 @@ _KINDS = {
     PHASE: lambda value: value in tuple(Phase),
     PAUSED: is_a(bool),
 }
+Winner = Callable[[str, dict[str, Any], list[FrozenTrial]], FrozenTrial | None]
 ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks several times a second
 
 
@@ -222,7 +233,7 @@ def _move(database: RDBStorage, name: str, row: int, old: Mapping[str, Any], new
         write_attrs(connection, STUDY_USER, {"study_id": row}, new, {})
 
 
-def study_keys(database: RDBStorage) -> dict[str, int]:
+def study_keys(database: RDBStorage | Tables) -> dict[str, int]:
     """The names of all studies in the order they were made, with their keys, whatever else is in their rows.
 
     Raises `DatabaseUnavailable` where the database cannot be read now.
@@ -332,45 +343,81 @@ def trial_of(study: optuna.Study, number: int) -> FrozenTrial:
     raise StorageError(f"the study has no trial {number}; {there}", code="trial-missing")
 
 
-def summaries(storage: RDBStorage) -> list[StudySummary]:
-    """All studies of the database, hpsearch's and others'."""
-    return [_summary(storage, name, row) for name, row in study_keys(storage).items()]
+def summaries(
+    database: RDBStorage | Tables, winner: Winner = lambda name, spec, trials: None
+) -> list[StudySummary]:
+    """All studies of the database, hpsearch's and others'.
+
+    `winner` decides which trial wins a study of this name and space, by the trials that confirm others and
+    those that they confirm: no other trial is read.
+    """
+    names = study_keys(database)
+    figures: dict[int, StudyFigures] | None = None
+    with readable(), database.engine.connect() as connection:
+        with suppress(StorageError), readable():  # a damaged page spoils some studies, which are then told
+            figures = study_figures(connection, _KINDS)
+        return [_summary(connection, name, row, figures, winner) for name, row in names.items()]
 
 
-def _summary(storage: RDBStorage, name: str, row: int) -> StudySummary:
+def _summary(
+    connection: sqlalchemy.Connection,
+    name: str,
+    row: int,
+    all_figures: dict[int, StudyFigures] | None,
+    winner: Winner,
+) -> StudySummary:
     try:
+        figures = (all_figures or study_figures(connection, _KINDS, row))[row]
         check("a study", {"its name": name}, {"its name": is_text})
-        with readable(), readable_rows(f'the study "{name}"'):
-            attrs = storage.get_study_user_attrs(row)
-            trials = storage.get_all_trials(row, deepcopy=False)
-            directions = [direction.name.lower() for direction in storage.get_study_directions(row)]
+        with readable_rows(f'the study "{name}"'):
+            attrs = {key: json.loads(text) for key, text in figures.attrs}
+            directions = [StudyDirection[text].name.lower() for (text,) in figures.directions]
             if not directions:
                 raise ValueError("it has no direction")
-        if SPEC in attrs:
+            ours = SPEC in attrs  # what is another program's says nothing by names of ours
+            trials = [(TrialState[text], at, ours and again, n) for text, at, again, n in figures.trials]
+            extremes = [(kind, ends) for again, kind, *ends in figures.values if not (ours and again)]
+            values = [value_of(kind, end) for kind, ends in extremes for end in ends]
+            best = (max if directions == ["maximize"] else min)(values, default=None)
+        if ours:
             check_study(name, attrs)
-            check_trials(name, trials)
+        states = Counter[str]()
+        for state, at_rung, _, count in trials:
+            states["paused" if at_rung and state == TrialState.RUNNING else state.name.lower()] += count
+        confirming = sum(count for _, _, again, count in trials if again)
+        if confirming:
+            confirmed = winner(name, attrs[SPEC], _confirmed(connection, name, row, states.total()))
+            best = best if confirmed is None else confirmed.value
     except DatabaseUnavailable:
         raise
     except StorageError as error:
         return StudySummary(str(name), unreadable=str(error))
-    ours = SPEC in attrs  # what is another program's says nothing by names of ours
-    searched = [t for t in trials if not ours or confirms(t) is None]
-    complete = [t.values for t in searched if t.state == TrialState.COMPLETE]
-    values = [each[0] for each in complete if each and len(directions) == 1]  # else none is the best
     spec = attrs.get(SPEC, {})
-    best = max if directions == ["maximize"] else min
     return StudySummary(
         name=name,
         folder=folder_in(attrs, name),
         metric=spec.get("metric", "value"),
         direction=", ".join(directions),
-        best=best(values, default=None),
-        states=dict(Counter(map(state_of, trials))),
-        ended=sum(t.state.is_finished() for t in searched),
-        confirming=len(trials) - len(searched),
+        best=best if len(directions) == 1 else None,
+        states=dict(states),
+        ended=sum(count for state, _, again, count in trials if state.is_finished() and not again),
+        confirming=confirming,
         budget=spec.get("budget", {}).get("trials"),
         paused=bool(attrs.get(PAUSED)),
     )
+
+
+def _confirmed(connection: sqlalchemy.Connection, name: str, row: int, count: int) -> list[FrozenTrial]:
+    """The trials that confirm others, and then those that they confirm, of `count` trials of a study."""
+
+    def read(only: sqlalchemy.ColumnElement[bool]) -> list[FrozenTrial]:
+        with readable_rows(f'the study "{name}"'), readable():
+            trials = read_trials(connection, row, only=only)
+        check_trials(name, trials, count)
+        return trials
+
+    runs = read(has_attr(CONFIRMS))
+    return runs + read(TRIALS.c.number.in_({confirms(run) for run in runs}))
 
 
 def command(study: optuna.Study, asked: StudyCommand) -> bool:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Group
@@ -18,10 +18,12 @@ from rich.text import Text
 
 from ...storage.studies import Phase
 from ...storage.trial_attrs import audited_at, confirms, state_of
-from ..engine.watcher import SearchView
 from ..formatting import counted
 from ..streams import silence
 from .console import PlainConsole
+
+if TYPE_CHECKING:
+    from ..engine.watcher import SearchView
 
 _BARS = "▁▂▃▄▅▆▇█"
 STYLES = {  # of the states of trials, in the order in which they are told

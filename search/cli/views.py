@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,19 +11,20 @@ from rich.table import Table
 from rich.text import Text
 
 from ..formatting import counted, duration
-from ..operations.show import TrialRows
-from ..operations.studies import ListedStudy
-from ..results.ranges import FEWEST as FEWEST_FOR_EDGES
-from ..results.ranges import NarrowRanges
-from ..results.report import Spent, StudyReport, TrialReport
-from ..results.trials import Ending, TrialRow
-from ..results.why import TrialHistory, tried
 from ..trials.retries import MAX_NAMED_TRIALS
-from ..values import NextStep
 from .commands import command, of_step
 from .console import GAP, PlainConsole, frameless
 from .printing import about_password, brief, tell, text
 from .progress import STYLES, sparkline
+
+if TYPE_CHECKING:  # `list` needs nothing of what the other commands have to load
+    from ..operations.show import TrialRows
+    from ..operations.studies import ListedStudy
+    from ..results.ranges import NarrowRanges
+    from ..results.report import Spent, StudyReport, TrialReport
+    from ..results.trials import Ending, TrialRow
+    from ..results.why import TrialHistory
+    from ..values import NextStep
 
 PIPED_WIDTH = 100_000  # where no terminal sets one: nothing wraps, nothing is cut
 BAR = 12  # characters of the longest importance
@@ -97,6 +98,8 @@ def study_screen(report: StudyReport, options: Sequence[str]) -> Group:
 
 def trial_screen(report: TrialReport, most: int | None) -> Group:
     """One trial. Its curve is thinned to about `most` points, where that is not None."""
+    from ..results.why import tried
+
     row = report.row
     head = Text.assemble(
         (f"{report.study} trial {row.number}", "bold"), "  ", (row.state, STYLES.get(row.state, ""))
@@ -154,10 +157,12 @@ def history_screen(history: TrialHistory) -> Group:
 
 def ranges_screen(edges: NarrowRanges, options: Sequence[str]) -> Group:
     """The parameters whose best values press against an end, and wider ones to try."""
+    from ..results.ranges import FEWEST
+
     where = "complete trials" if edges.step is None else f"trials at {counted(edges.step, edges.resource)}"
     compared = f"{edges.compared} {where}"
-    if edges.compared < FEWEST_FOR_EDGES:
-        return Group(Text(f"{FEWEST_FOR_EDGES} trials have to compare; so far there are {compared}"))
+    if edges.compared < FEWEST:
+        return Group(Text(f"{FEWEST} trials have to compare; so far there are {compared}"))
     if not edges.found:
         return Group(Text(f"the best of {compared} press against no end that could be further out"))
     table = Table.grid(padding=(0, GAP, 0, 0))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from optuna.trial import FrozenTrial
+
 from ...storage import DatabaseUnavailable, StorageError, files, locks, studies, transfer
 from ...storage import backup as backups
 from ...storage.claims import Claim
-from ...storage.database import open_storage
+from ...storage.database import open_storage, open_tables
 from ...storage.passwords import hidden
 from ...storage.studies import StudySummary
 from ...storage.workspace import Workspace
@@ -62,24 +64,20 @@ class BackedUp(backups.Backup, Value):
 def list_studies(*, workspace: Workspace) -> Studies:
     """List the studies of a workspace, those of other programs too."""
     found = []
-    for summary in studies.summaries(open_storage(workspace.url)):
-        study = _with_winner(workspace, summary) if summary.confirming else summary
+    for study in studies.summaries(open_tables(workspace.url), _winner):
         searching = locks.driver_running(workspace, study.folder) if study.folder else None
         found.append(ListedStudy(**vars(study), searching=searching))
     return Studies(tuple(found))
 
 
-def _with_winner(workspace: Workspace, study: StudySummary) -> StudySummary:
-    """With the value of the winner, which was confirmed, rather than with the luckiest."""
-    from ..results.study import load_result
+def _winner(study: str, spec: dict[str, Any], trials: list[FrozenTrial]) -> FrozenTrial | None:
+    """The trial that won as it was confirmed, rather than the luckiest."""
+    from ..results.confirmation import confirmed_winner  # loads what studies that confirmed nothing spare
+    from ..results.study import stored_spec
+    from ..trials.records import StudyRecords
 
-    try:
-        winner = load_result(workspace, study.name).best_trial
-    except DatabaseUnavailable:
-        raise
-    except StorageError as error:
-        return replace(study, unreadable=str(error))
-    return study if winner is None else replace(study, best=winner.value)
+    winner = confirmed_winner(StudyRecords(stored_spec(study, spec), trials))
+    return None if winner is None else winner.trial
 
 
 def delete(*, workspace: Workspace, study: str, keep_files: bool = False, dry_run: bool = False) -> Deletion:

@@ -163,7 +163,7 @@ def _errors(table: np.ndarray) -> tuple[_Error, _Error]:
 
 def confirmation_outcome(records: StudyRecords) -> Confirmed | None:
     """What the trainings that confirm say; None where there are too few yet."""
-    losses = records.confirming_losses
+    losses = {n: row for n, row in records.confirming_losses.items() if n in records.by_number}
     baseline = next((n for n in losses if records.by_number[n].is_baseline), None)
     if not losses.keys() - {baseline} or not any(all(map(math.isfinite, row)) for row in losses.values()):
         return None
@@ -171,6 +171,16 @@ def confirmation_outcome(records: StudyRecords) -> Confirmed | None:
     found, value = confirmed(losses, before, baseline=baseline), records.spec.loss
     low, high = sorted((value(found.value.low), value(found.value.high)))
     return replace(found, value=Interval(value(found.value.value), low, high))
+
+
+def confirmed_winner(records: StudyRecords) -> TrialRecord | None:
+    """The winner as confirmations decide; None where they do not.
+
+    `records`: of the runs that confirm and of the trials that they confirm; others change nothing.
+    """
+    outcome = confirmation_outcome(records)
+    winner = None if outcome is None else records.by_number[outcome.winner]
+    return winner if winner is not None and winner.config is not None else None
 
 
 def overlooked(records: StudyRecords) -> TrialRecord | None:

@@ -19,7 +19,7 @@ from ..scheduling.pruners import make_pruner
 from ..trials.records import StudyRecords, TrialRecord
 from ..values import plain
 from .audit import Audited, audit_outcome
-from .confirmation import Confirmed, confirmation_outcome
+from .confirmation import Confirmed, confirmation_outcome, confirmed_winner
 
 if TYPE_CHECKING:
     import pandas
@@ -88,10 +88,7 @@ class StudyResult:
     def winner(self) -> TrialRecord | None:
         """The winner; None while no trial is complete."""
         records = self.records
-        confirmed = confirmation_outcome(records)
-        if confirmed is not None and records.by_number[confirmed.winner].config is not None:
-            return records.by_number[confirmed.winner]
-        return next(iter(records.best(1)), None)
+        return confirmed_winner(records) or next(iter(records.best(1)), None)
 
     @property
     def best_trial(self) -> FrozenTrial | None:

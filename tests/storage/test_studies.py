@@ -9,10 +9,12 @@ from typing import Any
 
 import optuna
 import pytest
+import sqlalchemy
 from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
 
 from hpsearch.storage import StorageError
-from hpsearch.storage.database import open_storage
+from hpsearch.storage.database import Tables, open_storage, open_tables
 from hpsearch.storage.files import study_folder
 from hpsearch.storage.provenance import git_commit, versions
 from hpsearch.storage.studies import (
@@ -92,6 +94,50 @@ def test_all_studies_are_listed_whatever_program_made_them(storage: optuna.stora
     assert (found["ours"].metric, found["ours"].best, found["ours"].budget) == ("val_loss", 3.0, 40)
     assert found["ours"].states == {"complete": 4, "running": 1}
     assert (found["theirs"].best, found["theirs"].direction) == (None, "minimize, maximize")
+
+
+def statements(database: Tables | optuna.storages.RDBStorage) -> int:
+    """How many statements a list of its studies takes."""
+    counted: list[str] = []
+    sqlalchemy.event.listen(database.engine, "before_cursor_execute", lambda *told: counted.append(told[2]))
+    summaries(database)
+    return len(counted)
+
+
+def test_a_list_takes_the_same_statements_whatever_there_is_and_reads_no_trial(
+    storage: optuna.storages.RDBStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpsearch.storage.studies.read_trials", None)
+    few = statements(open_tables(storage.url))
+    for number in range(3):
+        study = optuna.create_study(study_name=f"s{number}", storage=storage)
+        study.set_user_attr(SPEC, SPEC_OF)
+        for value in range(5):
+            study.add_trial(optuna.create_trial(value=value, user_attrs={"epoch": 1}))
+    tables = open_tables(storage.url)
+    assert isinstance(tables, Tables), "Optuna's storage loads Alembic"
+    assert statements(tables) == few
+    assert [(found.best, found.ended) for found in summaries(tables)] == [(0.0, 5)] * 3
+
+
+def test_of_a_confirmed_study_only_the_trials_that_decide_are_read(
+    storage: optuna.storages.RDBStorage,
+) -> None:
+    study = optuna.create_study(study_name="lora", storage=storage)
+    study.set_user_attr(SPEC, SPEC_OF)
+    for value in (3.0, 1.0, 2.0):
+        study.add_trial(optuna.create_trial(value=value))
+    for of, value in ((0, 5.0), (2, 4.0)):
+        study.add_trial(optuna.create_trial(value=value, user_attrs={CONFIRMS: of, CONFIRMS_SEED: 0}))
+    given: list[list[int]] = []
+
+    def winner(name: str, spec: dict[str, Any], trials: list[FrozenTrial]) -> FrozenTrial | None:
+        given.append([trial.number for trial in trials])
+        assert (name, spec) == ("lora", SPEC_OF)
+        return next((trial for trial in trials if trial.number == 2), None) if len(given) == 1 else None
+
+    assert [summaries(storage, winner)[0].best for _ in range(2)] == [2.0, 1.0]
+    assert given == [[3, 4, 0, 2]] * 2
 
 
 def test_trials_are_read_as_optuna_reads_them_and_a_start_reads_those_of_no_other_study(
