@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -18,8 +18,7 @@ class Value:
 
     def to_json(self) -> Any:
         """Its fields as plain data, ready for `json.dumps`."""
-        more = {name: getattr(self, name) for name in self.computed}
-        return plain(asdict(self) | more)  # type: ignore[call-overload]
+        return plain(self) | {name: plain(getattr(self, name)) for name in self.computed}
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,10 @@ class NextStep(Value):
 
 def plain(content: Any) -> Any:
     """Content as JSON can hold it: a float that is no finite number becomes None, a path its text."""
+    if content is None or type(content) in (str, int, bool):  # most of ten thousand trials is
+        return content
+    if is_dataclass(content):
+        return {field.name: plain(getattr(content, field.name)) for field in fields(content)}
     if isinstance(content, Mapping):
         return {str(key): plain(value) for key, value in content.items()}
     if isinstance(content, Set) or (isinstance(content, Sequence) and not isinstance(content, str)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ from ..results.confirmation import Confirmed
 from ..results.ranges import NarrowRanges, narrow_ranges
 from ..results.report import StudyReport, TrialReport, study_report, trial_report
 from ..results.sentences import against, confirmation
-from ..results.study import load_result
+from ..results.study import StudyResult, load_result
 from ..results.trials import TrialRow, trial_rows
 from ..results.why import TrialHistory, history_of
+from ..sampling.view import StudyAtRung
 from ..values import State, Value
 
 
@@ -49,22 +50,22 @@ class BestTrial(Value):
 
 def show(*, workspace: Workspace, study: str) -> StudyReport:
     """Explain a study: what was found, what it rests on, why trials ended, what to do next."""
-    return study_report(load_result(workspace, study))
+    return study_report(_as_it_stands(workspace, study))
 
 
 def show_trial(*, workspace: Workspace, study: str, trial: int) -> TrialReport:
     """Show one trial: its configuration, its curve, its rank at the rungs, its files."""
-    return trial_report(load_result(workspace, study), trial)
+    return trial_report(_as_it_stands(workspace, study), trial)
 
 
 def why(*, workspace: Workspace, study: str, trial: int) -> TrialHistory:
     """Explain why a trial was suggested, paused, resumed or ended."""
-    return history_of(load_result(workspace, study), trial)
+    return history_of(_as_it_stands(workspace, study), trial)
 
 
 def ranges(*, workspace: Workspace, study: str) -> NarrowRanges:
     """Find the parameters whose best values press against an end of their range, and propose wider ones."""
-    return narrow_ranges(load_result(workspace, study))
+    return narrow_ranges(_as_it_stands(workspace, study))
 
 
 def trials(
@@ -76,7 +77,7 @@ def trials(
     limit: int | None = None,
 ) -> TrialRows:
     """List the trials of a study, of one state perhaps, by number or the best complete trial first."""
-    result = load_result(workspace, study)
+    result = _as_it_stands(workspace, study)
     spec, rows = result.spec, trial_rows(result, state=state, best_first=best_first)[:limit]
     names, searched = tuple(spec.parameters), tuple(spec.space.searched)
     return TrialRows(tuple(rows), spec.metric, spec.resource, names, searched)
@@ -87,7 +88,7 @@ def best(*, workspace: Workspace, study: str) -> BestTrial:
 
     Raises `SearchError` while no trial is complete.
     """
-    result = load_result(workspace, study)
+    result = _as_it_stands(workspace, study)
     best, winner = result.best, result.winner
     assert winner is not None
     return BestTrial(
@@ -97,3 +98,10 @@ def best(*, workspace: Workspace, study: str) -> BestTrial:
         comparison=against(result.records.baseline, winner, best.confirmed),
         confirmation=confirmation(result),
     )
+
+
+def _as_it_stands(workspace: Workspace, study: str) -> StudyResult:
+    """A study whose trials are read once, though a search may go on: a report asks for them many times."""
+    result = load_result(workspace, study)
+    trials = result.all_trials
+    return replace(result, study=StudyAtRung(result.study, lambda: trials))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import optuna
-from optuna.trial import FrozenTrial
 
 from ..formatting import counted
-from ..sampling.view import StudyAtRung
 from ..scheduling.observed import comparable_trials
+from .ped_anova import PedAnova
 from .study import StudyResult
 
 FEWEST = 10  # trials: PED-ANOVA asks what tells the best tenth from the others
@@ -45,37 +42,30 @@ def importances_of(result: StudyResult) -> tuple[dict[str, Importance], str | No
         return {}, f"importance: the values of {len(trials)} trials are all the same"
     where = "complete trials" if step is None else f"trials at {counted(step, result.spec.resource)}"
     said = f"importance: PED-ANOVA over {len(trials)} {where}"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of few trials, which is said below
-        shares = _shares(result.study, trials)
-        resamples = min(RESAMPLES, MOST_VALUES // ((len(trials) + AS_MANY_VALUES) * len(shares)))
-        if resamples < LEAST_RESAMPLES:
-            said += f"; of {len(shares)} parameters an interval would take too long"
-            importances = {name: Importance(share, None, share, None) for name, share in shares.items()}
-        else:
-            said += ", 90 % interval by bootstrap"
-            drawn = _bootstrap(result.study, trials, list(shares), resamples)
-            importances = {
-                name: Importance(share, *(float(p) for p in np.percentile(drawn[name], WITHIN)))
-                for name, share in shares.items()
-            }
+    anova = PedAnova(trials, result.spec.sign)
+    shares = anova.shares(np.ones(len(trials), int))
+    resamples = min(RESAMPLES, MOST_VALUES // ((len(trials) + AS_MANY_VALUES) * len(shares)))
+    if resamples < LEAST_RESAMPLES:
+        said += f"; of {len(shares)} parameters an interval would take too long"
+        importances = {name: Importance(share, None, share, None) for name, share in shares.items()}
+    else:
+        said += ", 90 % interval by bootstrap"
+        drawn = _bootstrap(anova, len(trials), list(shares), resamples)
+        importances = {
+            name: Importance(share, *(float(p) for p in np.percentile(drawn[name], WITHIN)))
+            for name, share in shares.items()
+        }
     if len(trials) < STEADY:
         said += f"; a rough guess, {STEADY} make it steady"
     return importances, said
 
 
-def _bootstrap(
-    study: optuna.Study, trials: Sequence[FrozenTrial], names: Sequence[str], resamples: int
-) -> dict[str, list[float]]:
-    """The importances in other searches that might have been: these trials drawn with replacement."""
+def _bootstrap(anova: PedAnova, count: int, names: Sequence[str], resamples: int) -> dict[str, list[float]]:
+    """The importances in other searches that might have been: `count` trials drawn with replacement."""
     rng = np.random.default_rng(0)
     drawn: dict[str, list[float]] = {name: [] for name in names}
     for _ in range(resamples):
-        shares = _shares(study, [trials[index] for index in rng.integers(len(trials), size=len(trials))])
+        shares = anova.shares(np.bincount(rng.integers(count, size=count), minlength=count))
         for name in names:
             drawn[name].append(shares.get(name, 0.0))
     return drawn
-
-
-def _shares(study: optuna.Study, trials: list[FrozenTrial]) -> dict[str, float]:
-    return optuna.importance.get_param_importances(StudyAtRung(study, lambda: trials))
