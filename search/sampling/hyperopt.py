@@ -32,8 +32,8 @@ from optuna.samplers import RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from ...storage.trial_attrs import untrainable
 from .distributions import MAX_VALUES
+from .view import order
 
 _GENERATOR_LOCK = threading.Lock()  # guards Python's and numpy's global generators, which adaptive TPE uses
 _FIXED_TIME = datetime(2000, 1, 1, tzinfo=UTC)  # for all trials: proposals must not depend on a clock
@@ -98,7 +98,7 @@ class HyperoptSampler(RandomSampler):
         )
         seen = [trial for trial in trials if trial.state in states and trial.params]
         if self._algorithm != "atpe":
-            ranked = sorted(seen, key=lambda trial: _order(trial, sign))
+            ranked = sorted(seen, key=lambda trial: order(trial, sign))
             ranks = {trial.number: float(rank) for rank, trial in enumerate(ranked)}
             return [(trial, ranks[trial.number]) for trial in seen]
         losses = {
@@ -215,16 +215,6 @@ class _Label:
             number = d.low + min(max(round(float(number)), 0), self.count - 1) * d.step
         number = min(max(float(number), d.low), d.high)
         return round(number) if isinstance(d, IntDistribution) else number
-
-
-def _order(trial: FrozenTrial, sign: float) -> tuple[int, int, float, int]:
-    """A key that sorts complete trials by value, then pruned ones by step and value, then the rest."""
-    if trial.state == TrialState.COMPLETE and trial.value is not None:
-        return 0, 0, sign * trial.value, trial.number
-    step = trial.last_step
-    if trial.state == TrialState.PRUNED and step is not None and not untrainable(trial):
-        return 1, -step, sign * trial.intermediate_values[step], trial.number
-    return 2, 0, 0.0, trial.number
 
 
 def _adaptive_tpe(numbers: list[int], domain: Domain, history: Trials, seed: int) -> list[dict[str, Any]]:

@@ -29,9 +29,10 @@ from threadpoolctl import ThreadpoolController
 from ...spaces import Choice, Spec
 from ...spaces.space import Suggest
 from ...storage.trial_attrs import SUGGESTED_BY, unusable
-from ..scheduling.observed import value_at, without_audit
+from ..scheduling.observed import as_decided, value_at
 from ..scheduling.rungs import rung_steps
 from ..trials.seeds import derived_seed
+from ..trials.selection import search_trials
 from .gaussian_process import Array, GaussianProcess, Indices, log_expected_improvement, standardised
 from .unit_cube import UnitCube
 from .whole_sampler import MAX_PROPOSALS, WholeSampler
@@ -54,11 +55,12 @@ class RungGPSampler(WholeSampler):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         self._cube = UnitCube(spec.space)
+        self._kept: dict[int, tuple[FrozenTrial, tuple[Array, Array]]] = {}  # by number, see `_observed`
         last = spec.early_stopping.max  # above all rungs
         self._steps = rung_steps(spec) + ([] if last is None else [last])  # empty if only ends compare
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, Any]:
-        others = without_audit(study._get_trials(deepcopy=False))  # of all brackets
+        others = search_trials(study._get_trials(deepcopy=False))  # of all brackets
         trials = [t for t in others if t.params and t.number != trial.number]
         rng = np.random.default_rng(derived_seed(self._spec.search.seed, "sampler", trial.number))
         number = len(trials)
@@ -130,10 +132,7 @@ class RungGPSampler(WholeSampler):
 
     def _modelled(self, trials: Sequence[FrozenTrial], rng: np.random.Generator) -> tuple[Array, str] | None:
         """The point of the best expected improvement at all rungs, and why; None if there is no model."""
-        values = self._table(trials)
-        known = self._spec.parameters  # another program's trials may have others
-        labels = [{n: label for n, label in trial.params.items() if n in known} for trial in trials]
-        points = np.stack([self._cube.point(self.values(each)) for each in labels])
+        values, points = map(np.stack, zip(*map(self._observed, trials), strict=True))
         columns, owner = self._cube.features(points)
         pending = np.array([t.state == TrialState.RUNNING for t in trials]) & np.isnan(values[:, 0])
         models: list[tuple[GaussianProcess, float]] = []
@@ -201,23 +200,29 @@ class RungGPSampler(WholeSampler):
         moved = np.where(self._cube.unordered, rng.random((n, d)), moved)
         return np.where(moves, moved, around)
 
-    def _table(self, trials: Sequence[FrozenTrial]) -> Array:
-        """The loss of each trial at each rung [trials, rungs].
+    def _observed(self, trial: FrozenTrial) -> tuple[Array, Array]:
+        """The losses of a trial at each rung, and its point; kept until another object replaces the trial."""
+        kept = self._kept.get(trial.number)
+        if kept is None or kept[0] is not trial:
+            known = self._spec.parameters  # another program's trials may have others
+            labels = {name: label for name, label in trial.params.items() if name in known}
+            losses, point = self._losses(as_decided(trial)), self._cube.point(self.values(labels))
+            kept = self._kept[trial.number] = trial, (losses, point)
+        return kept[1]
+
+    def _losses(self, trial: FrozenTrial) -> Array:
+        """The loss of a trial at each rung.
 
         NaN at rungs that it has not reached. Infinite at all rungs if it cannot be trained, even if it looked
         good at some: otherwise the models would propose similar ones again.
         """
-        table = np.empty((len(trials), max(1, len(self._steps))))
-        for row, trial in enumerate(trials):
-            if unusable(trial):
-                table[row] = np.inf
-                continue
-            if self._steps:
-                values = [value_at(trial, step) for step in self._steps]
-            else:
-                values = [trial.value if trial.state == TrialState.COMPLETE else None]
-            table[row] = [np.nan if value is None else self._spec.loss(value) for value in values]
-        return table
+        if unusable(trial):
+            return np.full(max(1, len(self._steps)), np.inf)
+        if self._steps:
+            values = [value_at(trial, step) for step in self._steps]
+        else:
+            values = [trial.value if trial.state == TrialState.COMPLETE else None]
+        return np.array([np.nan if value is None else self._spec.loss(value) for value in values])
 
 
 def _within(coordinates: Any) -> Any:

@@ -17,7 +17,7 @@ from ...spaces.space import Suggest
 from ..trials.seeds import derived_seed
 from .distributions import MAX_VALUES, is_conditional
 from .optuna_samplers import make_optuna_sampler
-from .view import study_for_samplers
+from .view import SeenTrials, study_for_samplers
 from .whole_sampler import MAX_PROPOSALS, WholeSampler
 
 MODELLED_PROPOSALS = 10  # refused ones, before others are drawn at random: a model may insist on its choice
@@ -38,6 +38,7 @@ class SpaceSampler(WholeSampler):
         super().__init__(spec)
         self._conditional = is_conditional(spec)
         self._inner = make_optuna_sampler(spec, 0)
+        self._seen = SeenTrials(spec, len(self._distributions))
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         seed = derived_seed(self._spec.search.seed, "sampler", trial.number)
@@ -69,7 +70,7 @@ class SpaceSampler(WholeSampler):
         self, study: optuna.Study, trial: FrozenTrial, rng: random.Random, given: Mapping[str, Any]
     ) -> Suggest:
         """Suggests the given values, and those of the inner sampler for the other parameters."""
-        study = study_for_samplers(study, self._spec, len(self._distributions))
+        study = study_for_samplers(study, self._spec, len(self._distributions), self._seen)
         relative = self._inner.sample_relative(study, trial, self._relative_space(study, trial))
 
         def suggest(name: str, parameter: Range | Choice) -> Any:

@@ -36,7 +36,7 @@ def at_highest(
         reached = [(trial, value) for trial in trials if (value := value_at(trial, step)) is not None]
         if len(reached) >= enough:
             break
-    return step, [_completed(trial, value) for trial, value in reached]
+    return step, [completed(trial, value) for trial, value in reached]
 
 
 def without_audit(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
@@ -63,7 +63,7 @@ def value_at(trial: FrozenTrial, step: int) -> float | None:
     return None if first is None else trial.intermediate_values[first]
 
 
-def _completed(trial: FrozenTrial, value: float) -> FrozenTrial:
+def completed(trial: FrozenTrial, value: float) -> FrozenTrial:
     """The trial as if it had completed with this value."""
     seen = copy.copy(trial)
     seen.state, seen.value = TrialState.COMPLETE, value
