@@ -104,6 +104,19 @@ def test_going_on_after_a_kill_is_measured() -> None:
 
 
 @pytest.mark.benchmark
+@pytest.mark.parametrize("space", ["plain", "rungs"])
+def test_a_study_that_grows_is_measured_beside_optuna(space: str) -> None:
+    sizes = ["--trials", "40", "--every", "20", "--proposals", "3", "--rounds", "1", "--space", space]
+    lines = lines_of("scale.py", *sizes)
+    head = lines.index("") + 1
+    assert lines[head - 2].startswith("the last 20 / the first 20") and "ms per trial" in lines[0]
+    assert lines[head].split() == ["hpsearch", "Optuna", "ratio"]
+    rows = ["list, s", "show, s", "trials --json, s", "first trial, s", "proposal, ms", "longest, ms"]
+    assert [line[:20].strip() for line in lines[head + 1 :]] == [*rows, "memory, MiB", "per trial, KiB"]
+    assert {len(line[20:].split()) for line in lines[head + 1 :]} == {3}
+
+
+@pytest.mark.benchmark
 def test_training_is_measured_without_the_peers() -> None:
     sizes = ["--sizes", "1x16", "--rounds", "1", "--tokens", "64", "--trial-steps", "2"]
     lines = lines_of("trainer.py", "--only", "together", "evaluation", "where", *sizes)

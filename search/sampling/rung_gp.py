@@ -41,6 +41,7 @@ INITIAL_PROPOSALS = 20  # proposals before the first model
 MODEL_SHARE = 0.85  # of the later proposals
 MIN_MODEL_VALUES = 6  # that a rung needs for a model
 MAX_MODEL_VALUES = 256  # of a model, whose cost grows with the cube of their number
+MAX_RANKED = 1000  # trials of which all are ranked by their predictions
 TARGET_IMPROVEMENT = 0.5  # over the best prediction, in standard deviations of a rung
 RANDOM_CANDIDATES, NEIGHBOUR_CANDIDATES = 100, 100  # anywhere, and near the five best points
 REFINEMENTS = ((2, 20), (1, 30))  # rounds near the best: points that are kept, neighbours of each
@@ -136,7 +137,7 @@ class RungGPSampler(WholeSampler):
         columns, owner = self._cube.features(points)
         pending = np.array([t.state == TrialState.RUNNING for t in trials]) & np.isnan(values[:, 0])
         models: list[tuple[GaussianProcess, float]] = []
-        counts, quality = [], np.zeros(len(trials))
+        counts, kept = [], []
         for rung in range(values.shape[1]):
             at = np.flatnonzero(~np.isnan(values[:, rung]))
             finite = np.isfinite(values[at, rung])
@@ -154,11 +155,15 @@ class RungGPSampler(WholeSampler):
                 expected = model.predict(columns[pending])[0]
                 model.condition(np.r_[x, columns[pending]], np.r_[y, expected])
             models.append((model, best))
-            quality += (rung + 1) * model.predict(columns)[0]
+            kept.append(at[keep])
             counts.append(f"{len(at)} at {self._steps[rung]:,}" if self._steps else f"{len(at)}")
         if not models:
             return None
-        best_five = points[np.argsort(quality, kind="stable")[:5]]
+        # Of very many trials those that the models have learned from: to predict the others takes longest.
+        among = np.arange(len(trials)) if len(trials) <= MAX_RANKED else np.unique(np.concatenate(kept))
+        predicted = (model.predict(columns[among])[0] for model, _ in models)
+        quality = sum(((rung + 1) * mean for rung, mean in enumerate(predicted)), np.zeros(len(among)))
+        best_five = points[among[np.argsort(quality, kind="stable")[:5]]]
         point = self._best_of(models, best_five, rng)
         return None if point is None else (point, f"expected best by models of {', '.join(counts)}")
 
