@@ -1,4 +1,4 @@
-"""What a database says of all its studies at once: counts and extremes, without handing out a trial.
+"""What a database says of all its studies at once: counts and extremes, without a look at each trial.
 
 The number of statements depends on neither studies nor trials. States and kinds are read as the texts that
 are stored: one that is none spoils its own study alone.
@@ -13,10 +13,12 @@ from typing import Any
 
 import sqlalchemy
 from optuna.storages._rdb.models import TrialValueModel
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
-from .rows import DIRECTIONS, PARAMS, STUDY_USER, TRIALS, VALUES, has_attr
-from .trial_attrs import AT_RUNG, CONFIRMS
+from .attributes import check_trials, readable_rows
+from .damage import readable
+from .rows import DIRECTIONS, PARAMS, STUDY_USER, TRIALS, VALUES, has_attr, read_trials
+from .trial_attrs import AT_RUNG, CONFIRMS, confirms
 
 Rows = list[list[Any]]
 
@@ -52,14 +54,32 @@ def value_of(kind: str, stored: Any) -> float:
     return value
 
 
+def decisive_trials(
+    connection: sqlalchemy.Connection, name: str, study: int, count: int
+) -> list[FrozenTrial]:
+    """The trials that confirm others, and then those that they confirm, of the `count` trials of a study.
+
+    Raises `StorageError` where they cannot be read.
+    """
+
+    def read(only: sqlalchemy.ColumnElement[bool]) -> list[FrozenTrial]:
+        with readable_rows(f'the study "{name}"'), readable():
+            trials = read_trials(connection, study, only=only)
+        check_trials(name, trials, count)
+        return trials
+
+    runs = read(has_attr(CONFIRMS))
+    return runs + read(TRIALS.c.number.in_({confirms(run) for run in runs}))
+
+
 def _queries(attrs: Collection[str]) -> dict[str, sqlalchemy.Select[Any]]:
     """A statement for each field of `StudyFigures`."""
     select, func, value = sqlalchemy.select, sqlalchemy.func, VALUES.c.value
     state, kind, direction = map(_text, (TRIALS.c.state, VALUES.c.value_type, DIRECTIONS.c.direction))
-    at_rung, confirms = has_attr(AT_RUNG).label("at_rung"), has_attr(CONFIRMS).label("confirms")
-    every = select(TRIALS.c["study_id", "number"], state.label("state"), at_rung, confirms).subquery().c
+    at_rung, again = has_attr(AT_RUNG).label("at_rung"), has_attr(CONFIRMS).label("confirms")
+    every = select(TRIALS.c["study_id", "number"], state.label("state"), at_rung, again).subquery().c
     alike = every["study_id", "state", "at_rung", "confirms"]
-    complete = select(TRIALS.c["study_id", "trial_id"], confirms)
+    complete = select(TRIALS.c["study_id", "trial_id"], again)
     ended = complete.where(TRIALS.c.state == TrialState.COMPLETE).subquery().c
     values = select(*ended["study_id", "confirms"], kind, func.min(value), func.max(value))
     return {

@@ -37,7 +37,7 @@ from .claims import ID as ID
 from .claims import Claim, Owner, claim_new
 from .damage import readable
 from .database import Tables, open_storage
-from .figures import StudyFigures, study_figures, value_of
+from .figures import StudyFigures, decisive_trials, study_figures, value_of
 from .files import copied_files, has_files, has_trials, remove_folder, study_folder
 from .live import COMMAND_PREFIX, LiveStorage, StudyCommand
 from .rows import (
@@ -45,12 +45,9 @@ from .rows import (
     STUDY_SYSTEM,
     STUDY_USER,
     TRIALS,
-    has_attr,
     insert_study,
-    read_trials,
     write_attrs,
 )
-from .trial_attrs import CONFIRMS, confirms
 from .workspace import Workspace
 
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
@@ -386,7 +383,7 @@ def _summary(
             states["paused" if at_rung and state == TrialState.RUNNING else state.name.lower()] += count
         confirming = sum(count for _, _, again, count in trials if again)
         if confirming:
-            confirmed = winner(name, attrs[SPEC], _confirmed(connection, name, row, states.total()))
+            confirmed = winner(name, attrs[SPEC], decisive_trials(connection, name, row, states.total()))
             best = best if confirmed is None else confirmed.value
     except DatabaseUnavailable:
         raise
@@ -405,19 +402,6 @@ def _summary(
         budget=spec.get("budget", {}).get("trials"),
         paused=bool(attrs.get(PAUSED)),
     )
-
-
-def _confirmed(connection: sqlalchemy.Connection, name: str, row: int, count: int) -> list[FrozenTrial]:
-    """The trials that confirm others, and then those that they confirm, of `count` trials of a study."""
-
-    def read(only: sqlalchemy.ColumnElement[bool]) -> list[FrozenTrial]:
-        with readable_rows(f'the study "{name}"'), readable():
-            trials = read_trials(connection, row, only=only)
-        check_trials(name, trials, count)
-        return trials
-
-    runs = read(has_attr(CONFIRMS))
-    return runs + read(TRIALS.c.number.in_({confirms(run) for run in runs}))
 
 
 def command(study: optuna.Study, asked: StudyCommand) -> bool:

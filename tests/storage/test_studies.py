@@ -107,7 +107,7 @@ def statements(database: Tables | optuna.storages.RDBStorage) -> int:
 def test_a_list_takes_the_same_statements_whatever_there_is_and_reads_no_trial(
     storage: optuna.storages.RDBStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hpsearch.storage.studies.read_trials", None)
+    monkeypatch.setattr("hpsearch.storage.figures.read_trials", None)
     few = statements(open_tables(storage.url))
     for number in range(3):
         study = optuna.create_study(study_name=f"s{number}", storage=storage)
