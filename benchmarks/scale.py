@@ -95,6 +95,7 @@ def train(trial):
 """
 STEPS = {"plain": (1,), "rungs": (1, 3, 9, 27)}
 SAMPLERS = {"random", "gp", "cmaes", "qmc", "nsgaii"}  # besides TPE, of which Optuna has its own
+COLUMNS = ("number", "value", "state", "datetime_start", "datetime_complete", "params", "user_attrs")
 SIDES = ("hpsearch", "Optuna")
 URL, BEGAN, RUNS = "sqlite:///large.db", Path("began"), Path("runs")
 
@@ -273,7 +274,8 @@ def measure_side(side: str, what: str, options: argparse.Namespace) -> None:
             study = load()
             print(study.best_trial.params, optuna.importance.get_param_importances(study))
         case "trials":
-            print(load().trials_dataframe().to_json(orient="records", date_format="iso"))
+            frame = load().trials_dataframe(COLUMNS)  # a column for each artifact would never end
+            print(frame.to_json(orient="records", date_format="iso"))
         case "run":
             first_trial(space, sampler)
         case "propose":
