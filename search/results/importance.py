@@ -42,7 +42,7 @@ def importances_of(result: StudyResult) -> tuple[dict[str, Importance], str | No
         return {}, f"importance: the values of {len(trials)} trials are all the same"
     where = "complete trials" if step is None else f"trials at {counted(step, result.spec.resource)}"
     said = f"importance: PED-ANOVA over {len(trials)} {where}"
-    anova = PedAnova(trials, result.spec.sign)
+    anova = PedAnova(trials, result.spec.loss(1.0))
     shares = anova.shares(np.ones(len(trials), int))
     resamples = min(RESAMPLES, MOST_VALUES // ((len(trials) + AS_MANY_VALUES) * len(shares)))
     if resamples < LEAST_RESAMPLES:

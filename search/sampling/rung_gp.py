@@ -28,11 +28,10 @@ from threadpoolctl import ThreadpoolController
 
 from ...spaces import Choice, Spec
 from ...spaces.space import Suggest
-from ...storage.trial_attrs import SUGGESTED_BY, unusable
+from ...storage.trial_attrs import SUGGESTED_BY, search_trials, unusable
 from ..scheduling.observed import as_decided, value_at
 from ..scheduling.rungs import rung_steps
 from ..trials.seeds import derived_seed
-from ..trials.selection import search_trials
 from .gaussian_process import Array, GaussianProcess, Indices, log_expected_improvement, standardised
 from .unit_cube import UnitCube
 from .whole_sampler import MAX_PROPOSALS, WholeSampler

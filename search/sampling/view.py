@@ -92,7 +92,7 @@ class SeenTrials:
 
     def __init__(self, spec: Spec, dimensions: int) -> None:
         """`dimensions`: parameters of the model, for which a rung needs two trials more."""
-        self._sign, self._enough = spec.sign, dimensions + 2
+        self._sign, self._enough = spec.loss(1.0), dimensions + 2
         self._best, self._most = BOUNDS.get(spec.search.sampler, (0, sys.maxsize))
         self._steps = [*rung_steps(spec), spec.early_stopping.max or 0] if promotes(spec) else []
         self._changes = 0  # of the study, up to the last update
