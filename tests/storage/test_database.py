@@ -354,9 +354,15 @@ def test_a_database_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_several_may_make_a_database_at_once(tmp_path: Path) -> None:
-    code = "import sys; from hpsearch.storage.database import open_storage as o; o(sys.argv[1], create=True)"
-    command = [sys.executable, "-c", code, f"sqlite:///{tmp_path / 'a.db'}"]
-    started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(6)]
-    for process in started:
-        _, errors = process.communicate()
-        assert process.returncode == 0, errors
+    makers = """
+import os, sys
+from hpsearch.storage.database import open_storage
+for _ in range(6):
+    if os.fork() == 0:
+        open_storage(sys.argv[1], create=True)
+        sys.exit()
+sys.exit(any([os.wait()[1] for _ in range(6)]))
+"""
+    command = [sys.executable, "-c", makers, f"sqlite:///{tmp_path / 'a.db'}"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hpsearch.search.backends.worker.process import TICK_SECONDS
 from hpsearch.search.engine import deadline
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.watcher import SearchView
@@ -29,7 +30,7 @@ from hpsearch.storage.trial_attrs import confirms
 
 UNITS = 9
 TIME = 600.0
-TICK = 4.0  # seconds between two ticks of the driver
+TICK = 4.0  # at most so many seconds are between two ticks of the driver
 SPACE = {
     "parameters": {"x": {"min": 0.0, "max": 1.0}},
     "baseline": {"x": 0.5},
@@ -78,6 +79,7 @@ class Clock:
 
     def _run(self, driver: Driver, until: float) -> None:
         reports: list[tuple[float, int, int, float, float]] = []  # when, of whom, at what, x, since when
+        ticked = self.now
         while self.now < until:
             while len(driver.running) < self.slots and (given := driver.ask()) is not None:
                 (given.folder / CHECKPOINT).mkdir(parents=True, exist_ok=True)
@@ -101,7 +103,9 @@ class Clock:
                     if ended is None:
                         seconds = self.returns(x) if step == UNITS else self.seconds(x)
                         heapq.heappush(reports, (self.now + seconds, number, step + 1, x, since))
-            driver.tick()
+            if self.now - ticked >= TICK_SECONDS or not driver.running:  # as a backend does
+                ticked = self.now
+                driver.tick()
             for number in driver.pop_cancelled():
                 reports = [each for each in reports if each[1] != number]
             heapq.heapify(reports)

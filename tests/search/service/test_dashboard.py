@@ -3,6 +3,7 @@
 import gc
 import http.client
 import json
+import shutil
 import signal
 import socket
 import sqlite3
@@ -117,10 +118,9 @@ def build(folder: Path) -> Iterator[Callable[..., Call]]:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def own(folder: Path, tmp_path: Path) -> Path:
     """A database that the test may change."""
-    make_study(tmp_path / "own.db")
-    return tmp_path / "own.db"
+    return Path(shutil.copy(folder / "studies.db", tmp_path / "own.db"))
 
 
 @pytest.mark.parametrize(
@@ -590,11 +590,14 @@ def test_a_note_runs_no_script(server: tuple[str, int]) -> None:
     assert not json.loads(fetch(*server, "/api/meta")[1])["allow_unsafe"]
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_server_without_a_traceback(folder: Path, sent: signal.Signals) -> None:
-    process, port = start(f"sqlite:///{folder / 'studies.db'}", folder / "runs")
+def test_each_signal_ends_the_server_without_a_traceback(folder: Path) -> None:
+    url = f"sqlite:///{folder / 'studies.db'}"
+    process, port = start(url, folder / "runs", then=[url])
     assert fetch("127.0.0.1", port, "/api/studies")[0] == 200
-    process.send_signal(sent)
+    process.send_signal(signal.SIGTERM)
+    port = announced(process)
+    assert fetch("127.0.0.1", port, "/api/studies")[0] == 200
+    process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "ended\n", "")
 

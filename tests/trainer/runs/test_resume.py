@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -204,16 +205,20 @@ def test_a_run_killed_at_a_report_resumes_exactly(
     )
 
 
-SAVER = """
-import sys
+SAVERS = """
+import os, sys
 from pathlib import Path
 import torch
 from hpsearch.trainer.checkpoint import save_checkpoint
-number = 0
-while True:
-    number += 1
-    save_checkpoint(Path(sys.argv[1]), {"a": torch.full((500_000,), float(number))}, {}, {}, {"number": number})
-    print(number, flush=True)
+for line in sys.stdin:  # a process for each, which need not load torch again
+    if saver := os.fork():
+        os.waitpid(saver, 0)
+        print("ended", flush=True)
+        continue
+    for number in range(1, 10_000):
+        save_checkpoint(Path(sys.argv[1]), {"a": torch.full((500_000,), float(number))}, {}, {}, {"number": number})
+        if number == 1:
+            print(os.getpid(), flush=True)
 """
 
 
@@ -222,19 +227,20 @@ def test_a_file_is_whole_if_the_process_is_killed_while_saving(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     partial_seen = attempt = 0
-    while attempt < 8 or (not partial_seen and attempt < 80):
-        attempt += 1
-        child = subprocess.Popen([sys.executable, "-c", SAVER, str(tmp_path)], stdout=subprocess.PIPE)
-        assert child.stdout is not None
-        child.stdout.readline()
-        time.sleep(0.003 * (attempt % 10))
-        child.kill()
-        child.wait()
-        child.stdout.close()
-        partial_seen += (tmp_path / f".{files.CHECKPOINT}.partial").exists()
-        found = files.resume_checkpoint(tmp_path)
-        assert found is not None
-        parts, state = found
-        assert torch.equal(parts["weights"]["a"], torch.full((500_000,), float(state["number"])))
-        assert "resuming" not in capfd.readouterr().err
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    with subprocess.Popen([sys.executable, "-c", SAVERS, str(tmp_path)], **pipes) as savers:
+        assert savers.stdin is not None and savers.stdout is not None
+        while attempt < 8 or (not partial_seen and attempt < 80):
+            attempt += 1
+            savers.stdin.write("\n")
+            saver = int(savers.stdout.readline())
+            time.sleep(0.003 * (attempt % 10))
+            os.kill(saver, signal.SIGKILL)
+            assert savers.stdout.readline() == "ended\n"
+            partial_seen += (tmp_path / f".{files.CHECKPOINT}.partial").exists()
+            found = files.resume_checkpoint(tmp_path)
+            assert found is not None
+            parts, state = found
+            assert torch.equal(parts["weights"]["a"], torch.full((500_000,), float(state["number"])))
+            assert "resuming" not in capfd.readouterr().err
     assert partial_seen, "no kill fell into a save: this test has shown nothing"
