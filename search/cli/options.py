@@ -94,7 +94,7 @@ def seconds(time: str) -> float | str:
     return float(time) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", time) else time
 
 
-def load(space: str, params: Mapping[str, Any]) -> Spec:
+def given_space(space: str, params: Mapping[str, Any]) -> Spec:
     """A space, with those of a command's options over it that were given and are named after its fields.
 
     Raises `SpaceError` with every issue, at its option or in the file.

@@ -52,7 +52,7 @@ def plan(
     from ..operations.plan import plan as predict
     from .views import show
 
-    spec = options.load(space, context.params)
+    spec = options.given_space(space, context.params)
     for number in (signal.SIGTERM, signal.SIGHUP):  # what is measured ends with the measurement
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)

@@ -54,7 +54,7 @@ def run(
     from .progress import LineProgress, LiveProgress, SteadyConsole
 
     workspace, where = options.workspace(storage, runs), commands.finding(storage, runs)
-    spec = options.load(space, context.params)
+    spec = options.given_space(space, context.params)
     console = SteadyConsole()
     live = console.redraws and not plain
     watching = LiveProgress(console) if live else nullcontext(LineProgress(console))

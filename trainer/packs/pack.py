@@ -98,7 +98,7 @@ class Pack:
     def update(self, number: int) -> None:
         """Update the copies of a member, after its step."""
 
-    def load(self, batches: Sequence[Batch]) -> Sequence[float] | Tensor:
+    def set_batches(self, batches: Sequence[Batch]) -> Sequence[float] | Tensor:
         """Load a batch of each member. Returns their learning rates, a tensor if CUDA may read them."""
         self._batches = batches
         self._share = batches[0].share  # only a run alone in its pack shares a pass with other processes

@@ -41,8 +41,8 @@ class _ZeroPack(Pack):
         logits: Tensor = self._zero(inputs)
         return logits.float()
 
-    def load(self, batches: Sequence[Batch]) -> Sequence[float]:
-        super().load(batches)
+    def set_batches(self, batches: Sequence[Batch]) -> Sequence[float]:
+        super().set_batches(batches)
         return [batch.rate for batch in batches]
 
     def _gradients(self, loss: Tensor) -> Sequence[Tensor]:

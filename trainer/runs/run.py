@@ -68,7 +68,7 @@ def tick(runs: Sequence[GptRun]) -> None:
     pack = runs[0].pack
     pack.set_members([run.member for run in runs])
     batches = [run.next_batch() for run in runs]
-    rates = pack.load(batches)
+    rates = pack.set_batches(batches)
     failed: dict[GptRun, Exception] = {}
 
     def compute() -> None:  # on CUDA it is recorded, and replayed for later batches
