@@ -89,7 +89,7 @@ def translate(error: ValidationError, root: type[Model], places: Places) -> list
 def _issues(detail: Any, root: type[Model], places: Places, missing: set[Location]) -> Iterator[Issue]:
     kind, location = detail["type"], detail["loc"]
     path = _path(location, places)
-    if location == ("metric",) and isinstance(value := detail["input"], dict):
+    if location == ("metric",) and kind != "missing" and isinstance(value := detail["input"], dict):
         yield places.issue(path, f"must be a text, not {show(value)}; here write {_metric(value)}")
     elif kind == "refused":
         for field, message in detail["ctx"]["problems"]:

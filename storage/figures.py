@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from enum import Enum
+from typing import Any, TypeVar
 
 import sqlalchemy
 from optuna.storages._rdb.models import TrialValueModel
@@ -21,6 +22,7 @@ from .rows import DIRECTIONS, PARAMS, STUDY_USER, TRIALS, VALUES, has_attr, read
 from .trial_attrs import AT_RUNG, CONFIRMS, confirms
 
 Rows = list[list[Any]]
+Member = TypeVar("Member", bound=Enum)
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,13 @@ def study_figures(
         for key, *row in connection.execute(query if study is None else query.where(of == study)):
             getattr(found[key], name).append(row)
     return found
+
+
+def member(kind: type[Member], text: Any) -> Member:
+    """The member of an enum by its name. Raises an error of `attributes.UNREADABLE` where it is none."""
+    if text not in kind.__members__:
+        raise LookupError(f"{text!r:.50} is none of {', '.join(kind.__members__)}")
+    return kind[text]
 
 
 def value_of(kind: str, stored: Any) -> float:

@@ -37,7 +37,7 @@ from .claims import ID as ID
 from .claims import Claim, Owner, claim_new
 from .damage import readable
 from .database import Tables, open_storage
-from .figures import StudyFigures, decisive_trials, study_figures, value_of
+from .figures import StudyFigures, decisive_trials, member, study_figures, value_of
 from .files import copied_files, has_files, has_trials, remove_folder, study_folder
 from .live import COMMAND_PREFIX, LiveStorage, StudyCommand
 from .rows import (
@@ -368,11 +368,13 @@ def _summary(
         check("a study", {"its name": name}, {"its name": is_text})
         with readable_rows(f'the study "{name}"'):
             attrs = {key: json.loads(text) for key, text in figures.attrs}
-            directions = [StudyDirection[text].name.lower() for (text,) in figures.directions]
+            directions = [member(StudyDirection, text).name.lower() for (text,) in figures.directions]
             if not directions:
                 raise ValueError("it has no direction")
             ours = SPEC in attrs  # what is another program's says nothing by names of ours
-            trials = [(TrialState[text], at, ours and again, n) for text, at, again, n in figures.trials]
+            trials = [
+                (member(TrialState, text), at, ours and again, n) for text, at, again, n in figures.trials
+            ]
             extremes = [(kind, ends) for again, kind, *ends in figures.values if not (ours and again)]
             values = [value_of(kind, end) for kind, ends in extremes for end in ends]
             best = (max if directions == ["maximize"] else min)(values, default=None)

@@ -86,7 +86,7 @@ def names(given: list[str] | None) -> list[str] | str | None:
 
 def number_or_word(value: str) -> int | str:
     """`4` as a number, `auto` as it is."""
-    return int(value) if value.lstrip("-").isdecimal() else value
+    return int(value) if re.fullmatch("-?[0-9]+", value) else value
 
 
 def seconds(time: str) -> float | str:

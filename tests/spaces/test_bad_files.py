@@ -277,6 +277,7 @@ OTHERS = {  # another tool's words -> the only issue
     + ALONE: "; here write metric: loss and goal: maximize",
     HEAD.replace("val_loss", "{name: loss}") + ALONE: "; here write metric: loss",
     HEAD.replace("val_loss", "[a]") + ALONE: '4:9 metric: must be a text, not ["a"]',
+    HEAD.replace("metric: val_loss\n", "") + ALONE: "metric: is missing",
 }
 NNI_SPACE = """\
 {"lr": {"_type": "loguniform", "_value": [1e-5, 1e-2]},

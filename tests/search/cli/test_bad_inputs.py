@@ -110,6 +110,7 @@ FLAGS = [
     Case("time flag", "--time: must be a time such as", command=("run", "s.yaml", "--time", "5 parsecs")),
     Case("time of a plan", "--time: must be a time", command=("plan", "s.yaml", "--time", "9x")),
     Case("workers flag", '--workers: must be "auto" or a', command=("run", "s.yaml", "--workers", "lots")),
+    Case("no number", '--workers: must be "auto" or a', command=("run", "s.yaml", "--workers=--1")),
     Case("audit without rungs", "--audit: needs rungs", command=("run", "s.yaml", "--audit")),
     Case(
         "two flags",
