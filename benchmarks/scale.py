@@ -7,7 +7,7 @@ In the space `plain` each trial has two parameters, a report, a value and a line
 seven, one with a condition, and pauses at rungs. For each block of `--every` trials, it prints the CPU
 milliseconds per trial, and at the end the ratio of the last block to the first.
 
-Then the study goes on with `--sampler`. Each row of the table is measured `--rounds` times on each side in
+Then the study continues with `--sampler`. Each row of the table is measured `--rounds` times on each side in
 turn, in processes of their own, and has the medians:
 
 - `list`, `show`, `trials --json`: the CPU seconds of these commands; on Optuna's side of a process that

@@ -44,7 +44,7 @@ class StudyInMemory(optuna.storages.InMemoryStorage):
         return trial_id
 
     def adopt(self, trial: FrozenTrial) -> None:
-        """Add a trial that nobody else holds: `create_new_trial` would copy all that is in it."""
+        """Add a trial that is used nowhere else: `create_new_trial` would copy all that is in it."""
         trial_id = self.create_new_trial(self._study)
         trial.number, trial._trial_id = self.get_trial_number_from_id(trial_id), trial_id
         self._set_trial(trial_id, trial)

@@ -101,7 +101,7 @@ def best(*, workspace: Workspace, study: str) -> BestTrial:
 
 
 def _as_it_stands(workspace: Workspace, study: str) -> StudyResult:
-    """A study whose trials are read once, though a search may go on: a report asks for them many times."""
+    """A study whose trials are read once, even if a search continues: a report asks for them many times."""
     result = load_result(workspace, study)
     trials = result.all_trials
     return replace(result, study=StudyAtRung(result.study, lambda: trials))

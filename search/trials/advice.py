@@ -66,7 +66,7 @@ def advice_after(spec: Spec, trial: FrozenTrial, folder: Path, best: FrozenTrial
     ended: RunEnd | None = None if stop is None else stop.untrainable
     if trial.state == TrialState.COMPLETE:
         ended = "complete"
-    config = known_config(spec, trial)
+    config = None if ended is None else known_config(spec, trial)
     if ended is None or config is None:
         return []
     values = sorted(trial.intermediate_values.items())
