@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hpsearch.search.cli.app import app
-from hpsearch.search.cli.options import load
+from hpsearch.search.cli.options import given_space
 
 from ...support.bench import HPSEARCH
 
@@ -243,6 +243,6 @@ def test_options_ask_for_a_confirmation_and_an_audit(
 ) -> None:
     space = tmp_path / "s.yaml"
     space.write_text(json.dumps(SPACE | {"confirm": {"top": top, "seeds": 2}, "audit": audit}))
-    spec = load(str(space), {"confirm": asked, "audit": asked})
+    spec = given_space(str(space), {"confirm": asked, "audit": asked})
     assert (spec.confirm.top, spec.audit) == changed
     assert spec.confirm.seeds == 2

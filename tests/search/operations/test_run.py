@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hpsearch.search import run
-from hpsearch.search.cli.options import load
+from hpsearch.search.cli.options import given_space
 from hpsearch.search.errors import UsageError
 from hpsearch.search.operations.run import _name_of
 from hpsearch.spaces import Spec
@@ -65,7 +65,7 @@ def test_a_space_is_checked_once_and_that_of_the_study_where_it_resumes(
 
     monkeypatch.setattr(Spec, "check", counted)
     for trials, expected in ((2, 1), (3, 2)):
-        spec = load("s.yaml", {"trials": trials, "seed": 5, "confirm": False})
+        spec = given_space("s.yaml", {"trials": trials, "seed": 5, "confirm": False})
         assert (spec.budget.trials, spec.search.seed, spec.confirm.top) == (trials, 5, 0)
         assert len(run(spec, storage="s.db", watcher=Recorder()).trials) == trials
         assert len(checks) == expected
