@@ -70,6 +70,15 @@ class ConfirmationSize:
         """The number of confirmation runs, with those of the baseline."""
         return (self.top + (spec.baseline is not None)) * self.seeds if self.top else 0
 
+    def fitting(
+        self, room: float, seconds: Callable[[ConfirmationSize], float]
+    ) -> tuple[ConfirmationSize, float]:
+        """The largest part of it that takes at most `room` seconds, else the smallest, and its `seconds`."""
+        for size in self.shrinking:
+            if (takes := seconds(size)) <= room:
+                break
+        return size, takes
+
     @property
     def shrinking(self) -> list[ConfirmationSize]:
         """This size and smaller ones: with fewer seeds, then with fewer trials, at last zero."""

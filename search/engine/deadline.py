@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -77,12 +78,9 @@ class Deadline:
         """The confirmation for which time is reserved, and the seconds for it and for the audit."""
         if self._lifecycle.tally.confirming:
             return size, self._reserve(size, audited)
-        left, before = self._end_seconds - self._clock.elapsed, self._until_confirming()
-        room = left - before if before else left + (MAX_OVERRUN - 1) * self._time
-        for each in size.shrinking:
-            if (reserve := self._reserve(each, audited)) <= room:
-                break
-        return each, reserve
+        left = self._end_seconds - self._clock.elapsed
+        room = room_to_confirm(left, self._until_confirming(), self._time)
+        return size.fitting(room, partial(self._reserve, audited=audited))
 
     def cost_in_trainings(self, size: ConfirmationSize) -> float:
         """The cost of a confirmation, in typical whole trainings of the search.
@@ -120,9 +118,9 @@ class Deadline:
         """
         if left == math.inf:
             return False
-        after = left - self.seconds_to_next_rung(other, self._lifecycle.step_of(other))
+        others = self.seconds_to_next_rung(other, self._lifecycle.step_of(other))
         resumed = self._costs.seconds_until(number, self._lifecycle.step_of(number), None)
-        return self._seconds_to_end(number) <= left and after < LAST_CHANCE_MARGIN * resumed
+        return time_is_short(left, self._seconds_to_end(number), resumed, others)
 
     def units_to_next_rung(self, step: int) -> int:
         """The units from a step to the next rung, or to the end."""
@@ -278,6 +276,31 @@ class Deadline:
 
     def _next_rung(self, step: int) -> int | None:
         return next((rung for rung in self._rungs if rung > step), None)
+
+
+def time_is_short(left: float, rest: float, resumed: float, others: float) -> bool:
+    """Whether a trial can finish in `left` seconds, but not after another one has reached its next rung.
+
+    `rest`: its seconds to its end. `resumed`: those if it begins again. `others`: those of the other one.
+    """
+    return rest <= left and left - others < LAST_CHANCE_MARGIN * resumed
+
+
+def units_are_short(left: float, rest: float, others: float, slots: int) -> bool:
+    """Whether `left` units are too few for a trial after another one has reached its next rung.
+
+    `rest`: its units to its end. `others`: those of the other one. All slots consume units meanwhile.
+    """
+    return left - others * slots < rest * slots
+
+
+def room_to_confirm(left: float, before: float, time: float) -> float:
+    """Seconds that may be reserved for the end of a search.
+
+    `left`: seconds left. `before`: those until a trial can be confirmed. `time`: that of the whole search,
+    which a confirmation that can begin may overrun.
+    """
+    return left - before if before else left + (MAX_OVERRUN - 1) * time
 
 
 def _one_round(todo: ConfirmationRuns) -> ConfirmationRuns:

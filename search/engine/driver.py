@@ -31,12 +31,13 @@ from ..formatting import counted
 from ..sampling.factory import make_sampler
 from ..scheduling.audit import mark_audited
 from ..scheduling.decision import Decision, Pause, Requeue, Situation, decide
+from ..scheduling.promotion import RungEntry
 from ..scheduling.rungs import promotes
 from ..scheduling.standings import pruning_stop
-from ..scheduling.study_promotion import RungEntry, StudyPromotion
+from ..scheduling.study_promotion import StudyPromotion
 from ..trials.events import event_in_words
 from ..trials.retries import failed_alike, has_failed_with
-from ..trials.stops import Stop, diverged, failed
+from ..trials.stops import Stop, diverged, failed, out_of_memory
 from .budget import BudgetTracker, spent_on
 from .clock import SearchClock
 from .commands import CommandInbox
@@ -277,8 +278,8 @@ class Driver:
                     over = Stop("over", self.stop_reason)
                 elif prunes:
                     stop = pruning_stop(self.study, self.spec, trial.number, step)
-                elif rung is not None and waits:
-                    stop = rung.stop
+                elif waits and rung and self._promotion and not rung.can_wait:
+                    stop = self._promotion.stop_without_checkpoint(trial)
         if self._clock.requeues and step != last:  # requeued at its end, it would have nothing to train
             requeues = "the search is paused" if self.paused else "the search is stopping"
         in_audit = stop is not None and trial.number in self._budget.audit
@@ -337,8 +338,7 @@ class Driver:
             self.fatal = f"trial {number}: {self.trials[number].user_attrs['reason']}"
             self.request_stop(self.fatal)
         elif failure.kind == "memory":
-            reason = f"out of memory: {failure.message}"
-            self._lifecycle.stop(running, Stop("out_of_memory", reason, "out of memory"))
+            self._lifecycle.stop(running, out_of_memory(failure.message))
         elif running.attempts <= self.spec.execution.retries and may_retry:
             running.trial.set_user_attr("retries", running.attempts)
             running.trial.set_user_attr("error", failure.message)

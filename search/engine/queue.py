@@ -109,19 +109,14 @@ class TrialQueue:
         return self._seconds_to_next_rung(waiting.number) <= left
 
     def _promoted(self, left: float, all_asked: bool) -> int | None:
-        """The paused trial to promote now, if any; `left`: seconds left for trials, or -inf.
-
-        By the rule alone few trials run to their end, and none in a short search. So near the end paused
-        trials that are better than all promoted ones continue too: the winner should be one of the best.
-        """
+        """The paused trial to promote now, if any; `left`: seconds left for trials, or -inf."""
         if self._promotion is None or left == -math.inf:
             return None
-        rule = self._promotion.rule
-        number, unbeaten = rule.next(), rule.leading_waiter()
-        if number is None and all_asked:
-            number = None if self._lifecycle.running else unbeaten
-        elif unbeaten not in (None, number) and self._budget.is_last_chance(unbeaten, number, left):
-            number = unbeaten
+        number = self._promotion.rule.choose(
+            all_asked=all_asked,
+            idle=not self._lifecycle.running,
+            is_last_chance=self._budget.last_chance(left),
+        )
         return number if number is not None and self._seconds_to_next_rung(number) <= left else None
 
     def _seconds_to_next_rung(self, number: int) -> float:

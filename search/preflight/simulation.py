@@ -1,8 +1,8 @@
 """Predicts a search by simulating its rules with what trials cost.
 
-The clock is simulated; the brackets, rungs and promotions are those of the search, and so are the trials of
-its audit and the time reserved for its end. Losses are unknown, so each trial draws one and keeps it at all
-rungs; where better configurations cost more or less than others, they do so here. Models propose better
+The clock is simulated; the brackets, rungs, promotions and decisions are those of the search, and so are the
+trials of its audit and the time reserved for its end. Losses are unknown, so each trial draws one and keeps it
+at all rungs; where better configurations cost more or less than others, they do so here. Models propose better
 trials as they learn, which pass more rungs: a proposal of a model counts as the better of two random ones.
 Of `MOST_RUNS` simulated searches the median is shown, ordered from few trials to many and then from late ends
 to early ones, together with the earliest and the latest end, for the spread is luck.
@@ -19,6 +19,7 @@ from bisect import insort
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -26,8 +27,15 @@ from ...spaces import Choice, Spec
 from ...spaces.stopping import Median, Percentile, Rungs
 from ..engine.confirmation_size import ConfirmationSize
 from ..engine.costs import makespan
-from ..engine.deadline import LAST_CHANCE_MARGIN, MAX_OVERRUN, SECONDS_TO_END_PAUSED
+from ..engine.deadline import (
+    MAX_OVERRUN,
+    SECONDS_TO_END_PAUSED,
+    room_to_confirm,
+    time_is_short,
+    units_are_short,
+)
 from ..scheduling.audit import AuditSample
+from ..scheduling.decision import Continue, Pause, Situation, decide
 from ..scheduling.promotion import PromotionRule
 from ..scheduling.rungs import (
     bracket_of_trial,
@@ -37,6 +45,7 @@ from ..scheduling.rungs import (
     most_trials,
     promotes,
 )
+from ..trials.stops import Stop
 from .simulated import Move, Reached, SearchCosts, SimulatedSearch, TrainingCost, reported_at
 
 MOST_RUNS = 15  # simulated searches
@@ -156,16 +165,8 @@ class _Simulation:
         if self._limit == math.inf:
             return 0.0
         left = self._limit - self._auditing() - self._closing - now
-        before = self._seconds_until_confirming(now)
-        room = left - before if before else left + (MAX_OVERRUN - 1) * self._limit
-        return self._confirmation_seconds(self._largest_fitting(room))
-
-    def _largest_fitting(self, seconds: float) -> ConfirmationSize:
-        """As much of the confirmation as takes at most so many seconds."""
-        for size in self._largest_size.shrinking:
-            if self._confirmation_seconds(size) <= seconds:
-                break
-        return size
+        room = room_to_confirm(left, self._seconds_until_confirming(now), self._limit)
+        return self._largest_size.fitting(room, self._confirmation_seconds)[1]
 
     def _confirmation_seconds(self, size: ConfirmationSize) -> float:
         """Seconds that a confirmation of this size takes."""
@@ -258,13 +259,12 @@ class _Simulation:
         """The paused trial to promote now, as the driver decides."""
         if self._promotion is None:
             return None
-        chosen = self._promotion.next()
-        if chosen is None and len(self._trainings) >= self._asked:
-            chosen = None if self._heap else self._promotion.leading_waiter()
-        elif self._limit < math.inf or self._samples is not None:
-            unbeaten = self._promotion.leading_waiter()
-            if unbeaten is not None and unbeaten != chosen and self._is_last_chance(unbeaten, chosen, now):
-                chosen = unbeaten
+        ends = self._limit < math.inf or self._samples is not None
+        chosen = self._promotion.choose(
+            all_asked=len(self._trainings) >= self._asked,
+            idle=not self._heap,
+            is_last_chance=partial(self._is_last_chance, now=now) if ends else None,
+        )
         if chosen is None:
             return None
         comes = now + self._seconds_until(chosen, self._next_stop(chosen, self._steps[chosen]))
@@ -277,9 +277,9 @@ class _Simulation:
         if self._samples is None:
             return False
         at = 0 if other is None else self._steps[other]
-        units = self._next_stop(number if other is None else other, at) - at
-        mine = self._trainings[number].units - self._steps[number]
-        return self._samples - self._consumed - units * self._costs.slots < mine * self._costs.slots
+        others = self._next_stop(number if other is None else other, at) - at
+        rest = self._trainings[number].units - self._steps[number]
+        return units_are_short(self._samples - self._consumed, rest, others, self._costs.slots)
 
     def _has_no_time_to_wait(
         self, number: int, other: int | None, now: float, *, begins: bool = False
@@ -288,12 +288,11 @@ class _Simulation:
 
         `begins`: whether it is paused; a running trial that pauses would have to start up again.
         """
-        left, again = self._end(now) - now, self._seconds_until(number, self._trainings[number].units)
-        rest = again if begins else again - self._trainings[number].setup
-        after = left - self._to_first_rung
+        resumed, others = self._seconds_until(number, self._trainings[number].units), self._to_first_rung
         if other is not None:
-            after = left - self._seconds_until(other, self._next_stop(other, self._steps[other]))
-        return rest <= left and after < LAST_CHANCE_MARGIN * again
+            others = self._seconds_until(other, self._next_stop(other, self._steps[other]))
+        rest = resumed if begins else resumed - self._trainings[number].setup
+        return time_is_short(self._end(now) - now, rest, resumed, others)
 
     def _seconds_until(self, number: int, step: int) -> float:
         """Seconds for a trial to start up and train to a later step."""
@@ -354,40 +353,40 @@ class _Simulation:
 
     def _continues(self, move: Move, now: float) -> bool:
         """Whether a trial continues where it is compared; in a search by promotion others may go first."""
-        number, loss = move.number, self._losses[move.number]
-        if number in self._audited:
+        number, in_audit = move.number, move.number in self._audit
+        if number in self._audited or self._goes_first(move, now) or self._is_baseline(number):
             return True
-        if self._promotion is not None:
-            if self._is_baseline(number):
-                return True
-            self._promotion.report(number, self._bracket(number), move.step, loss, self._alike_values[number])
-            self._promotion.pause(number)
-            first = self._promotion.next()
-            continues = first == number if self._costs.keeps else self._promotion.passes(number)
-            if continues or (
-                self._promotion.leading_waiter() == number and self._has_no_time_to_wait(number, first, now)
-            ):
-                self._promotion.promote(number)
-                return True
-            if self._costs.keeps:
-                if number in self._audit:
-                    self._paused.add(number)
-                return False
+        can_wait = self._promotion is not None and self._costs.keeps
+        stop = None if can_wait else Stop("pruned", "")
+        decision = decide(Situation(stop=stop, in_audit=in_audit, waits=can_wait))
+        if self._promotion is not None and not can_wait:
             self._promotion.end(number)
-            return self._is_audited(number)
-        bracket = self._bracket(number) if self._brackets else 0
-        ranked = self._ranked[bracket, move.step]
-        insort(ranked, loss)
-        return self._is_baseline(number) or self._passes(loss, ranked) or self._is_audited(number)
-
-    def _is_audited(self, number: int) -> bool:
-        """Whether the audit lets a trial continue that is to stop."""
-        if number in self._audit:
+        if isinstance(decision, Continue):
             self._audited.add(number)
-        return number in self._audit
+        elif isinstance(decision, Pause) and in_audit:
+            self._paused.add(number)
+        return isinstance(decision, Continue)
 
-    def _passes(self, loss: float, ranked: Sequence[float]) -> bool:
+    def _goes_first(self, move: Move, now: float) -> bool:
+        """Whether a trial passes, or is promoted at once from its rung; if not, it waits there."""
+        number, promotion = move.number, self._promotion
+        if promotion is None:
+            return self._passes(move)
+        if self._is_baseline(number):
+            return True
+        loss, alike = self._losses[number], self._alike_values[number]
+        promotion.report(number, self._bracket(number), move.step, loss, alike)
+        entry = promotion.enter(number, can_wait=self._costs.keeps)
+        goes = entry.goes_first or (entry.leads and self._has_no_time_to_wait(number, entry.first, now))
+        if goes:
+            promotion.promote(number)
+        return goes
+
+    def _passes(self, move: Move) -> bool:
         """Whether a trial is good enough among those compared at the same step."""
+        loss = self._losses[move.number]
+        ranked = self._ranked[self._bracket(move.number) if self._brackets else 0, move.step]
+        insort(ranked, loss)
         if self._brackets:  # like Optuna: each of the first few must be the best so far
             return loss <= ranked[max(0, len(ranked) // self._eta - 1)]
         stopping = self._spec.early_stopping
@@ -426,7 +425,8 @@ class _Simulation:
 
     def _size_after(self, ended: float, *, more: bool) -> ConfirmationSize:
         """The size of the confirmation after the search; `more`: whether it may use all the time left."""
-        size = self._largest_fitting(MAX_OVERRUN * self._limit - self._closing * self._times - ended)
+        room = MAX_OVERRUN * self._limit - self._closing * self._times - ended
+        size, _ = self._largest_size.fitting(room, self._confirmation_seconds)
         if not self._best(1):
             return ConfirmationSize(0, 0)
         if size.top and more and self._spec.confirm.seeds is None:

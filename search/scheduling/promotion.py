@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .rungs import Bracket
@@ -54,6 +54,16 @@ class QueuePosition:
     gone: int  # how many trials the rung has promoted
     reached: int  # how many trials have reached the rung
     needed: int  # how many must have reached it for this promotion, if none of them is better
+
+
+@dataclass(frozen=True)
+class RungEntry:
+    """A trial at a rung that its report has brought it to."""
+
+    first: int | None  # the waiting trial that is promoted next; it may be this one
+    goes_first: bool  # it is promoted at once
+    leads: bool  # if not: it is better than all that its rung has promoted, so it runs to its end in any case
+    can_wait: bool  # it has a checkpoint to wait with
 
 
 UNTRAINABLE_BOUND = (math.inf, -1)  # sorts after all trials except those that cannot be trained
@@ -188,10 +198,37 @@ class PromotionRule:
                 return next(self._queue(rung))
         return None
 
-    def passes(self, number: int) -> bool:
-        """Whether a trial that cannot pause continues: it is judged once, as with the type `stopping`."""
-        standing = self.standing(number)
-        return standing.rank <= max(1, standing.reached // self.eta)
+    def enter(self, number: int, *, can_wait: bool) -> RungEntry:
+        """Let a trial wait at its last rung, until it is promoted or ends.
+
+        One that cannot wait is judged once, as with the type `stopping`.
+        """
+        self.pause(number)
+        first, standing = self.next(), self.standing(number)
+        passes = standing.rank <= max(1, standing.reached // self.eta)
+        if first == number if can_wait else passes:
+            return RungEntry(first, goes_first=True, leads=False, can_wait=can_wait)
+        return RungEntry(first, goes_first=False, leads=self.leading_waiter() == number, can_wait=can_wait)
+
+    def choose(
+        self, *, all_asked: bool, idle: bool, is_last_chance: Callable[[int, int | None], bool] | None
+    ) -> int | None:
+        """The paused trial to promote now; None if a new trial is next.
+
+        `all_asked`: there are no more new trials. `idle`: no trial runs. `is_last_chance`: whether a paused
+        trial cannot finish any more if another one, or a new one, goes first; None if all have the time.
+
+        By the rule alone few trials run to their end, and none in a short search. So near the end paused
+        trials that are better than all promoted ones continue too: the winner should be one of the best.
+        """
+        chosen = self.next()
+        if chosen is None and all_asked:
+            return self.leading_waiter() if idle else None
+        if is_last_chance is not None:
+            unbeaten = self.leading_waiter()
+            if unbeaten not in (None, chosen) and is_last_chance(unbeaten, chosen):
+                return unbeaten
+        return chosen
 
     def leading_waiter(self) -> int | None:
         """The paused trial that is at the highest rung reached in its bracket, and was better there than

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -30,21 +30,11 @@ from ..formatting import counted
 from ..trials.events import event_in_words, rank_in_words
 from ..trials.stops import Stop
 from .observed import as_decided
-from .promotion import PromotionRule
+from .promotion import PromotionRule, RungEntry
 from .rungs import bracket_of_trial, brackets_of
 from .standings import trial_kind
 
 PAUSED, PROMOTED, RESUMED = "paused", "promoted", "resumed"  # promoted at once, resumed after a pause
-
-
-@dataclass(frozen=True)
-class RungEntry:
-    """A trial at a rung that its report has brought it to."""
-
-    first: int | None  # the waiting trial that is promoted next; it may be this one
-    goes_first: bool  # it is promoted at once
-    leads: bool  # if not: it is better than all that its rung has promoted, so it runs to its end in any case
-    stop: Stop | None  # how it ends if it does not go first; None if it can wait
 
 
 class StudyPromotion:
@@ -78,13 +68,9 @@ class StudyPromotion:
             self._storage.set_trial_system_attr(trial._trial_id, f"{RUNG_PREFIX}{rung}", value)
         if not came:
             return None
-        self.rule.pause(number)
-        first = self.rule.next()
+        entry = self.rule.enter(number, can_wait=can_wait)
         at_its_end = step >= (self._spec.early_stopping.max or math.inf)  # its cost is spent
-        if at_its_end or (first == number if can_wait else self.rule.passes(number)):
-            return RungEntry(first, goes_first=True, leads=False, stop=None)
-        stop = None if can_wait else self._stop_without_checkpoint(trial)
-        return RungEntry(first, goes_first=False, leads=self.rule.leading_waiter() == number, stop=stop)
+        return replace(entry, goes_first=True, leads=False) if at_its_end else entry
 
     def promote(self, trial: FrozenTrial) -> None:
         """Promote a trial from its rung: at once, or after a pause."""
@@ -115,7 +101,8 @@ class StudyPromotion:
         """The end of a trial that is paused at its rung, and is not promoted."""
         return Stop("not_promoted", *self._not_promoted(trial, PAUSED))
 
-    def _stop_without_checkpoint(self, trial: FrozenTrial) -> Stop:
+    def stop_without_checkpoint(self, trial: FrozenTrial) -> Stop:
+        """The end of a trial that is not promoted at once, and cannot pause."""
         reason, why = self._not_promoted(trial, "stopped")
         return Stop("no_checkpoint", f"{reason}; it left no checkpoint", why)
 

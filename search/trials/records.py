@@ -57,7 +57,7 @@ class TrialRecord:
         """The reported losses by step."""
         return {step: self.spec.loss(value) for step, value in self.trial.intermediate_values.items()}
 
-    @cached_property
+    @property
     def confirms(self) -> int | None:
         """The number of the trial that it trains again; None for a trial of the search itself."""
         return confirms(self.trial)

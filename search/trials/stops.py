@@ -78,6 +78,11 @@ def diverged(how: str) -> Stop:
     return Stop("diverged", f"diverged: {how}", "diverged")
 
 
+def out_of_memory(how: str) -> Stop:
+    """The end of a trial that took more memory than there is."""
+    return Stop("out_of_memory", f"out of memory: {how}", "out of memory")
+
+
 def failed(reason: str) -> Stop:
     """The end of a trial that failed; trials whose errors have the same class have the same reason."""
     named = re.match(r"([A-Za-z_][\w.]*):", reason)

@@ -280,6 +280,44 @@ def test_the_best_paused_trial_is_unbeaten_if_all_promoted_ones_were_untrainable
     assert promotion.leading_waiter() == 1
 
 
+def test_a_trial_at_a_rung_goes_first_leads_or_waits() -> None:
+    def entry(losses: list[float], *, can_wait: bool) -> tuple[int | None, bool, bool]:
+        promotion = PromotionRule([Bracket((1, 3), 1.0)], 3)
+        for number, loss in enumerate(losses):
+            promotion.report(number, 0, 1, loss)
+            came = promotion.enter(number, can_wait=can_wait)
+            if came.goes_first:
+                promotion.promote(number)
+        return came.first, came.goes_first, came.leads
+
+    assert entry([2.0], can_wait=True) == (None, False, True)  # one in three, but better than none yet
+    assert entry([2.0, 1.0, 3.0], can_wait=True) == (1, False, False)
+    assert entry([2.0, 3.0, 1.0], can_wait=True) == (2, True, False)
+    assert entry([2.0], can_wait=False) == (None, True, False)  # judged once: the best so far
+    assert entry([2.0, 3.0], can_wait=False) == (None, False, False)
+
+
+def test_near_the_end_the_best_paused_trial_is_promoted_out_of_turn() -> None:
+    promotion = PromotionRule([Bracket((1, 3), 1.0)], 3)
+    choose = functools.partial(promotion.choose, is_last_chance=None)
+    assert choose(all_asked=True, idle=True) is None
+    for number in range(2):
+        promotion.report(number, 0, 1, float(number))
+        promotion.pause(number)
+    assert choose(all_asked=False, idle=False) is None  # a new one is next
+    assert choose(all_asked=True, idle=False) is None  # a running one may still come in between
+    assert choose(all_asked=True, idle=True) == 0
+
+    asked: list[tuple[int, int | None]] = []
+
+    def is_last_chance(number: int, other: int | None) -> bool:
+        asked.append((number, other))
+        return True
+
+    assert promotion.choose(all_asked=False, idle=False, is_last_chance=is_last_chance) == 0
+    assert asked == [(0, None)]
+
+
 @pytest.mark.parametrize("workers", [1, 4])
 def test_every_bracket_of_hyperband_is_filled_by_its_share(workers: int) -> None:
     brackets = hyperband_brackets(1, 27, 3)
