@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..results.confirmation import Confirmed
 from ..results.ranges import NarrowRanges, narrow_ranges
 from ..results.report import StudyReport, TrialReport, study_report, trial_report
 from ..results.sentences import against, confirmation
-from ..results.study import StudyResult, load_result
+from ..results.study import StudySnapshot, load_result
 from ..results.trials import TrialRow, trial_rows
 from ..results.why import TrialHistory, history_of
 from ..sampling.view import StudyAtRung
@@ -100,8 +100,8 @@ def best(*, workspace: Workspace, study: str) -> BestTrial:
     )
 
 
-def _as_it_stands(workspace: Workspace, study: str) -> StudyResult:
-    """A study whose trials are read once, even if a search continues: a report asks for them many times."""
+def _as_it_stands(workspace: Workspace, study: str) -> StudySnapshot:
     result = load_result(workspace, study)
     trials = result.all_trials
-    return replace(result, study=StudyAtRung(result.study, lambda: trials))
+    seen = StudyAtRung(result.study, lambda: trials)
+    return StudySnapshot(result.name, seen, result.spec, result.workspace)

@@ -140,6 +140,15 @@ class StudyResult:
         return self.study.get_trials(deepcopy=False)
 
 
+@dataclass(frozen=True)
+class StudySnapshot(StudyResult):
+    """A study whose trials are read once, even if a search continues: a report asks for them many times."""
+
+    @cached_property
+    def records(self) -> StudyRecords:
+        return StudyRecords(self.spec, self.all_trials)
+
+
 def load_result(workspace: Workspace, name: str) -> StudyResult:
     """A study that was searched before. Raises `StorageError` where there is none of that name."""
     study = studies.find_study(workspace, name).study
