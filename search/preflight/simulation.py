@@ -1,9 +1,9 @@
 """Predicts a search by simulating its rules with what trials cost.
 
 The clock is simulated; the brackets, rungs, promotions and decisions are those of the search, and so are the
-trials of its audit and the time reserved for its end. Losses are unknown, so each trial draws one and keeps it
-at all rungs; where better configurations cost more or less than others, they do so here. Models propose better
-trials as they learn, which pass more rungs: a proposal of a model counts as the better of two random ones.
+trials of its audit and the time reserved for its end. Losses are unknown, so each trial draws one and keeps
+it at all rungs; where better configurations cost more or less than others, they do so here. Models propose
+better trials as they learn, which pass more rungs: a proposal of a model is the better of two random ones.
 Of `MOST_RUNS` simulated searches the median is shown, ordered from few trials to many and then from late ends
 to early ones, together with the earliest and the latest end, for the spread is luck.
 """
