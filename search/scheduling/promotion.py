@@ -28,9 +28,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from .rungs import Bracket
 
@@ -76,7 +77,7 @@ class _Rung:
         self.index, self.step = index, step
         self.bracket = bracket  # all its rungs, rising
         self.ranked: dict[Hashable, list[tuple[float, int]]] = {}  # by kind: losses and trials, rising
-        self.waiting: set[int] = set()
+        self.lines: dict[Hashable, list[tuple[float, int]]] = {}  # those that are paused here, likewise
         self.going: set[int] = set()  # promoted from here, and not yet at the next rung
         self.done: set[int] = set()  # promoted from here, and run to their end
 
@@ -108,11 +109,10 @@ class _Rung:
         """How many trials have reached it, without those that cannot be trained."""
         return sum(bisect_left(ranked, UNTRAINABLE_BOUND) for ranked in self.ranked.values())
 
-    def lines(self) -> dict[Hashable, list[tuple[float, int]]]:
-        """The paused trials of each kind: losses and numbers, rising."""
-        return {
-            kind: [one for one in ranked if one[1] in self.waiting] for kind, ranked in self.ranked.items()
-        }
+    @property
+    def waiting(self) -> int:
+        """How many trials are paused here."""
+        return sum(map(len, self.lines.values()))
 
 
 class PromotionRule:
@@ -149,7 +149,8 @@ class PromotionRule:
 
     def pause(self, number: int) -> None:
         """Pause a trial at its last rung."""
-        self._at[number][0].waiting.add(number)
+        rung, loss, kind = self._at[number]
+        insort(rung.lines.setdefault(kind, []), (loss, number))
 
     def promote(self, number: int) -> None:
         """Promote a trial from its last rung."""
@@ -157,8 +158,12 @@ class PromotionRule:
         self._at[number][0].going.add(number)
 
     def end(self, number: int) -> None:
-        """Remove a trial from the queue of its rung."""
-        self._at[number][0].waiting.discard(number)
+        """Remove a trial from the queue of its rung; no effect if it is not paused."""
+        rung, loss, kind = self._at[number]
+        line = rung.lines.get(kind, [])
+        place = bisect_left(line, (loss, number))
+        if line[place : place + 1] == [(loss, number)]:
+            del line[place]
 
     def complete(self, number: int) -> None:
         """A trial has run to its end; no effect if it has reached no rung."""
@@ -177,9 +182,8 @@ class PromotionRule:
         """A trial cannot be trained to its end: it ranks last, and frees the slots that it took."""
         if number not in self._at:
             return
+        self.stop(number)
         last, _, kind = self._at[number]
-        last.going.discard(number)
-        last.waiting.discard(number)
         for rung in last.bracket[: last.index + 1]:
             ranked = [one for one in rung.ranked[kind] if one[1] != number]
             insort(ranked, (math.inf, number))
@@ -189,7 +193,7 @@ class PromotionRule:
     @property
     def paused_count(self) -> int:
         """How many trials are paused."""
-        return sum(len(rung.waiting) for rung in self._highest_first)
+        return sum(rung.waiting for rung in self._highest_first)
 
     def next(self) -> int | None:
         """The paused trial to promote; None if none is good enough."""
@@ -240,10 +244,9 @@ class PromotionRule:
         for rung in self._highest_first:
             if not rung.waiting or any(each.trainable_count for each in rung.higher):
                 continue  # no trial waits, or it is not the highest rung that its bracket has reached
-            leaders = {line[0][1] for line in rung.lines().values() if line}
-            leader = next((n for n in self._queue(rung) if n in leaders and self._is_unbeaten(n)), None)
-            if leader is not None:
-                return leader
+            leaders = {line[0][1] for line in rung.lines.values() if line}
+            if unbeaten := set(filter(self._is_unbeaten, leaders)):
+                return next(number for number in self._queue(rung) if number in unbeaten)
         return None
 
     def cannot_be_promoted(self) -> list[int]:
@@ -256,9 +259,9 @@ class PromotionRule:
             return []
         hopeless = []
         for rung in self._highest_first:
-            unsure = len(rung.going) + sum(len(each.going) + len(each.waiting) for each in rung.higher)
+            unsure = len(rung.going) + sum(len(each.going) + each.waiting for each in rung.higher)
             slots = max(0, self._most // self.eta - rung.promoted + unsure)
-            for line in rung.lines().values():
+            for line in rung.lines.values():
                 kept = max(2 * slots, int(bool(line) and self._is_unbeaten(line[0][1])))
                 hopeless += [number for _, number in line[kept:]]
         return hopeless
@@ -271,24 +274,29 @@ class PromotionRule:
         for rung in self._highest_first:
             if rung.step != at.step:
                 continue
-            above = (one for each in rung.above for ranked in each.ranked.values() for _, one in ranked)
-            gone, ranked = (rung.going | rung.done).union(above), rung.ranked.get(kind, [])
-            if any(one in gone for _, one in ranked[: bisect_left(ranked, (loss, number))]):
+            ranked = rung.ranked.get(kind, [])
+            better = islice(ranked, bisect_left(ranked, (loss, number)))
+            if any(self._was_promoted(one, rung) for _, one in better):
                 return False
         return True
+
+    def _was_promoted(self, number: int, rung: _Rung) -> bool:
+        """Whether a trial that has reached a rung has been promoted from it."""
+        return self._at[number][0].index > rung.index or number in rung.going or number in rung.done
 
     def _queue(self, rung: _Rung) -> Iterator[int]:
         """The trials paused at a rung, in the order of their promotion if no other trial reaches it."""
         gone = Counter(self._at[number][2] for number in rung.going | rung.done)
         for each in rung.above:
             gone += each.trainable()
-        lines = {kind: deque(line) for kind, line in rung.lines().items() if line}
-        while lines:
-            kind = min(lines, key=lambda kind: (gone[kind] / len(rung.ranked[kind]), lines[kind][0]))
-            yield lines[kind].popleft()[1]
+        lines = {kind: iter(line) for kind, line in rung.lines.items()}
+        first = {kind: one for kind, line in lines.items() if (one := next(line, None)) is not None}
+        while first:
+            kind = min(first, key=lambda kind: (gone[kind] / len(rung.ranked[kind]), first[kind]))
+            yield first.pop(kind)[1]
             gone[kind] += 1
-            if not lines[kind]:
-                del lines[kind]
+            if (one := next(lines[kind], None)) is not None:
+                first[kind] = one
 
     def standing(self, number: int) -> Standing:
         """The standing of a trial among those of its kind at its last rung."""
