@@ -82,13 +82,13 @@ def _names(parameters: Known) -> Iterator[Problem]:
 def _reads(name: str, parameter: Parameter, parameters: Known) -> Iterator[Problem]:
     path = f"parameters.{name}"
     if isinstance(parameter, Derived):
-        yield from _known(f"{path}.expr", Expression.parse(parameter.expr).names, parameters)
+        yield from _known(f"{path}.expr", Expression.parse(parameter.expr).names, parameters, but=name)
     if isinstance(parameter.when, str):
-        yield from _known(f"{path}.when", Expression.parse(parameter.when).names, parameters)
+        yield from _known(f"{path}.when", Expression.parse(parameter.when).names, parameters, but=name)
         return
     for other, wanted in (parameter.when or {}).items():
         here = f"{path}.when.{other}"
-        yield from _known(here, [other], parameters)
+        yield from _known(here, [other], parameters, but=name)
         values = wanted if isinstance(wanted, list) else [wanted]
         if not values:
             yield here, "lists no value, so the parameter would never exist"
@@ -128,10 +128,13 @@ def _circles(parameters: Known) -> Iterator[Problem]:
         yield f"parameters.{circle[0]}", f"depends on itself: {' -> '.join(circle)}"
 
 
-def _known(path: str, names: Iterable[str], parameters: Known) -> Iterator[Problem]:
+def _known(path: str, names: Iterable[str], parameters: Known, but: str | None = None) -> Iterator[Problem]:
+    """Names that are no parameters. `but` one, which reads them, any parameter may have been meant."""
     for name in sorted(names):
         if name not in parameters:
-            yield path, f"{show(name)} is not a parameter; {hint(name, parameters)}"
+            others = [other for other in parameters if other != but]
+            meant = hint(name, others) if others else "there is no other"
+            yield path, f"{show(name)} is not a parameter; {meant}"
 
 
 def kinds(names: Iterable[str], parameters: Known) -> Iterator[Problem]:
