@@ -149,6 +149,7 @@ class PromotionRule:
 
     def pause(self, number: int) -> None:
         """Pause a trial at its last rung."""
+        self.end(number)  # it may be paused already
         rung, loss, kind = self._at[number]
         insort(rung.lines.setdefault(kind, []), (loss, number))
 
@@ -173,7 +174,10 @@ class PromotionRule:
             rung.done.add(number)
 
     def stop(self, number: int) -> None:
-        """A trial was stopped: a promoted one frees its slot. No effect if it has reached no rung."""
+        """A trial was stopped: it leaves the queue, and a promoted one frees its slot.
+
+        No effect if it has reached no rung.
+        """
         if number in self._at:
             self.end(number)
             self._at[number][0].going.discard(number)
@@ -203,9 +207,9 @@ class PromotionRule:
         return None
 
     def enter(self, number: int, *, can_wait: bool) -> RungEntry:
-        """Let a trial wait at its last rung, until it is promoted or ends.
+        """Put a trial into the queue of its last rung, and say whether it is promoted at once.
 
-        One that cannot wait is judged once, as with the type `stopping`.
+        One that cannot wait is judged once, as with the type `stopping`, and is then to be removed.
         """
         self.pause(number)
         first, standing = self.next(), self.standing(number)
@@ -217,7 +221,7 @@ class PromotionRule:
     def choose(
         self, *, all_asked: bool, idle: bool, is_last_chance: Callable[[int, int | None], bool] | None
     ) -> int | None:
-        """The paused trial to promote now; None if a new trial is next.
+        """The paused trial to promote now; None if it is the turn of a new trial, or of none.
 
         `all_asked`: there are no more new trials. `idle`: no trial runs. `is_last_chance`: whether a paused
         trial cannot finish any more if another one, or a new one, goes first; None if all have the time.

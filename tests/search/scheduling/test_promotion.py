@@ -260,6 +260,8 @@ def test_a_stopped_trial_frees_its_slot_and_keeps_its_rank() -> None:
     for number in range(3):
         promotion.report(number, 0, 1, float(number))
         promotion.pause(number)
+    promotion.pause(2)  # as it is
+    assert promotion.paused_count == 3
     promotion.promote(0)
     promotion.stop(0)
     assert promotion.next() == 1 and promotion.standing(1) == Standing(1, 2, 3)
