@@ -53,6 +53,7 @@ parameters:
   x: {{min: 0.0, max: 1.0}}
 search: {{sampler: random}}
 budget: {{trials: {trials}}}
+confirm: {{top: 0}}
 execution: {{workers: {workers}}}
 """
 OBJECTIVE = """

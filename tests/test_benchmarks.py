@@ -42,7 +42,7 @@ def test_the_driver_is_measured_beside_its_peer() -> None:
 @pytest.mark.ray
 def test_whole_searches_are_measured_beside_their_peers() -> None:
     names = ["study.optimize", "hpsearch optuna", "Tuner.fit, reuse_actors"]
-    sizes = ["--trials", "2", "--reports", "2", "--rounds", "1"]
+    sizes = ["--trials", "20", "--reports", "2", "--rounds", "1"]  # so many that a search confirms by default
     lines = lines_of("overhead.py", *sizes, "--only", *names)
     assert [line[:26].strip() for line in lines[3:6]] == names
     assert [len(line[26:].split()) for line in lines[3:6]] == [4] * 3
