@@ -7,9 +7,8 @@ resource for that are reserved from the beginning.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from optuna.trial import FrozenTrial, TrialState
 
@@ -103,24 +102,19 @@ class BudgetTracker:
         confirming = trainings * last - sum(spent_on(self._spec, trial) for trial in runs)
         return max(0, confirming), self._tally.reserved_for_audit(self.audit)
 
-    def last_chance(self, left: float) -> Callable[[int, int | None], bool] | None:
-        """What tells whether a paused trial cannot finish any more if another, or a new one, goes first.
+    def is_last_chance(self, number: int, other: int | None, left: float) -> bool:
+        """Whether a paused trial cannot finish any more if another, or a new one, goes first.
 
-        `left`: seconds left for trials. None if neither time nor samples end the search.
+        `left`: seconds left for trials.
         """
-        samples = self._spec.budget.samples
-        if samples is None:
-            return None if left == math.inf else partial(self._deadline.is_last_chance, left=left)
-
-        def is_last_chance(number: int, other: int | None) -> bool:
-            if self._deadline.is_last_chance(number, other, left):
-                return True
-            units = samples - sum(self.reserved_units()) - self.consumed
-            step, at = self._lifecycle.step_of(number), self._lifecycle.step_of(other)
-            rest = (self._spec.early_stopping.max or 0) - step
-            return units_are_short(units, rest, self._deadline.units_to_next_rung(at), self._costs.slots)
-
-        return is_last_chance
+        if self._deadline.is_last_chance(number, other, left):
+            return True
+        if self._spec.budget.samples is None:
+            return False
+        units = self._spec.budget.samples - sum(self.reserved_units()) - self.consumed
+        step, at = self._lifecycle.step_of(number), self._lifecycle.step_of(other)
+        rest = (self._spec.early_stopping.max or 0) - step
+        return units_are_short(units, rest, self._deadline.units_to_next_rung(at), self._costs.slots)
 
     def next_round(self, *, ended_early: bool) -> tuple[ConfirmationRuns, str | None]:
         """The next confirmation runs after the search, and what to tell the user about them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from optuna.trial import FrozenTrial
 
@@ -115,7 +116,7 @@ class TrialQueue:
         number = self._promotion.rule.choose(
             all_asked=all_asked,
             idle=not self._lifecycle.running,
-            is_last_chance=self._budget.last_chance(left),
+            is_last_chance=partial(self._budget.is_last_chance, left=left),
         )
         return number if number is not None and self._seconds_to_next_rung(number) <= left else None
 

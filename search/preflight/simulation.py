@@ -259,11 +259,10 @@ class _Simulation:
         """The paused trial to promote now, as the driver decides."""
         if self._promotion is None:
             return None
-        ends = self._limit < math.inf or self._samples is not None
         chosen = self._promotion.choose(
             all_asked=len(self._trainings) >= self._asked,
             idle=not self._heap,
-            is_last_chance=partial(self._is_last_chance, now=now) if ends else None,
+            is_last_chance=partial(self._is_last_chance, now=now),
         )
         if chosen is None:
             return None

@@ -214,28 +214,26 @@ class PromotionRule:
         self.pause(number)
         first, standing = self.next(), self.standing(number)
         passes = standing.rank <= max(1, standing.reached // self.eta)
-        if first == number if can_wait else passes:
-            return RungEntry(first, goes_first=True, leads=False, can_wait=can_wait)
-        return RungEntry(first, goes_first=False, leads=self.leading_waiter() == number, can_wait=can_wait)
+        goes_first = first == number if can_wait else passes
+        leads = not goes_first and self.leading_waiter() == number
+        return RungEntry(first, goes_first, leads, can_wait)
 
     def choose(
-        self, *, all_asked: bool, idle: bool, is_last_chance: Callable[[int, int | None], bool] | None
+        self, *, all_asked: bool, idle: bool, is_last_chance: Callable[[int, int | None], bool]
     ) -> int | None:
         """The paused trial to promote now; None if it is the turn of a new trial, or of none.
 
         `all_asked`: there are no more new trials. `idle`: no trial runs. `is_last_chance`: whether a paused
-        trial cannot finish any more if another one, or a new one, goes first; None if all have the time.
+        trial cannot finish any more if another one, or a new one, goes first.
 
         By the rule alone few trials run to their end, and none in a short search. So near the end paused
         trials that are better than all promoted ones continue too: the winner should be one of the best.
         """
-        chosen = self.next()
+        chosen, unbeaten = self.next(), self.leading_waiter()
         if chosen is None and all_asked:
-            return self.leading_waiter() if idle else None
-        if is_last_chance is not None:
-            unbeaten = self.leading_waiter()
-            if unbeaten not in (None, chosen) and is_last_chance(unbeaten, chosen):
-                return unbeaten
+            return unbeaten if idle else None
+        if unbeaten is not None and unbeaten != chosen and is_last_chance(unbeaten, chosen):
+            return unbeaten
         return chosen
 
     def leading_waiter(self) -> int | None:

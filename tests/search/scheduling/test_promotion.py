@@ -301,7 +301,7 @@ def test_a_trial_at_a_rung_goes_first_leads_or_waits() -> None:
 
 def test_near_the_end_the_best_paused_trial_is_promoted_out_of_turn() -> None:
     promotion = PromotionRule([Bracket((1, 3), 1.0)], 3)
-    choose = functools.partial(promotion.choose, is_last_chance=None)
+    choose = functools.partial(promotion.choose, is_last_chance=lambda number, other: False)
     assert choose(all_asked=True, idle=True) is None
     for number in range(2):
         promotion.report(number, 0, 1, float(number))
