@@ -1,6 +1,7 @@
 """Whether a search keeps its guarantees under random kills, stops and locks.
 
     python benchmarks/chaos.py [--minutes 10] [--backends optuna ray] [--workers 4] [--type promotion]
+    python benchmarks/chaos.py --serve [--minutes 10]    a server, its queue and its workers: chaos_service.py
 
 The real commands run in their own processes: `hpsearch run`, first with several workers and then with one, on
 each backend, and `hpsearch dashboard`, polled as by a browser. Every few seconds there is a disturbance: the
@@ -78,6 +79,7 @@ execution: {{workers: {workers}, retries: 100000}}
 OBJECTIVE = f'''
 import json
 import os
+import pathlib
 import time
 
 from hpsearch.objectives import TrialStopped
@@ -91,7 +93,7 @@ def train(trial):
 
     def note(what, **more):
         line = {{"what": what, "pid": os.getpid(), "at": time.monotonic(), "step": step, **more}}
-        with (trial.checkpoint.parent / "sent.jsonl").open("a") as stream:
+        with (@SENT@).open("a") as stream:
             stream.write(json.dumps(line) + "\\n")
 
     note("begins", x=x, y=y)
@@ -110,6 +112,7 @@ def train(trial):
         part.rename(file)  # atomic: a kill leaves the old state or the new one
     return loss
 '''
+SENT = 'trial.checkpoint.parent / "sent.jsonl"'  # where the objective logs its reports, in its own words
 HOLDER = """
 import sqlite3, sys, time
 connection = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
@@ -240,7 +243,9 @@ def one_process_each(found: Evidence) -> list[str]:
 def integrity(found: Evidence) -> list[str]:
     with closing(sqlite3.connect(found.database, timeout=0)) as connection:
         said = [row[0] for row in connection.execute("PRAGMA integrity_check")]
-        twice = connection.execute("SELECT number FROM trials GROUP BY number HAVING count(*) > 1").fetchall()
+        twice = connection.execute(
+            "SELECT number FROM trials GROUP BY study_id, number HAVING count(*) > 1"
+        ).fetchall()
     return ([] if said == ["ok"] else said) + [f"trial {number} is stored twice" for (number,) in twice]
 
 
@@ -466,7 +471,7 @@ def run_part(folder: Path, backend: str, workers: int, kind: str, seconds: float
     trials = ROUND * workers
     space = folder / f"{backend}-{workers}.yaml"
     objective = folder / "objective.py"
-    objective.write_text(OBJECTIVE)
+    objective.write_text(OBJECTIVE.replace("@SENT@", SENT))
     given = {"objective": objective, "type": kind, "seed": seed, "trials": trials, "workers": workers}
     space.write_text(SPACE.format(name=NAME, last=LAST, **given))
     search = SearchProcess(space, NAME, folder / f"{backend}-{workers}", backend)
@@ -577,8 +582,13 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4, help="in the first part of each backend")
     parser.add_argument("--type", choices=("stopping", "promotion"), default="promotion")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--serve", action="store_true", help="disturb a server instead, and what it serves")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends what was started, too
+    if options.serve:
+        import chaos_service
+
+        raise SystemExit(1 if chaos_service.run(options.minutes, options.seed).faults else 0)
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     each = 60 * options.minutes / len(options.backends)
     tallies = []

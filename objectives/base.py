@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import operator
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,6 +37,14 @@ class NothingReported(ScriptError):
     """A script has ended without an error, but has not reported a value."""
 
 
+class SpaceMismatch(ObjectiveError):
+    """A space and its objective do not fit together, which ends the search: other trials would fail alike."""
+
+
+class TrialEnded(Exception):
+    """Raised by an objective that ends its own trial early, as with Optuna's `TrialPruned`."""
+
+
 class TrialStopped(BaseException):
     """Raised by `report` when the search has ended this trial.
 
@@ -54,6 +63,7 @@ class Trial(Protocol):
     | `seed` | an integer for this trial, the same when it runs again |
     | `checkpoint` | a folder for this trial; what is in it at a report survives the process |
     | `resume_from` | the same folder, as it was at the last report of an earlier attempt; None without one |
+    | `reported` | the last step that earlier attempts have reported; 0 without one |
     | `trained` | the step that the training has reached, set if reports are late; used to count the cost |
 
     If that report was the last one, the resumed attempt only has to return its value.
@@ -76,6 +86,9 @@ class Trial(Protocol):
     @property
     def resume_from(self) -> Path | None: ...
 
+    @property
+    def reported(self) -> int: ...
+
     def report(self, value: float, step: int, **metrics: float) -> None:
         """Record `value` of the study's metric at `step` (a whole number in the study's resource unit).
 
@@ -89,6 +102,10 @@ class Trial(Protocol):
 
     def remark(self, kind: str, text: str) -> None:
         """Show the user a message about this trial: only the first of each kind in a search."""
+        ...
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Store something about this trial in its study, as plain JSON, with the next report or the end."""
         ...
 
 
@@ -127,9 +144,11 @@ class Objective(Protocol):
 def report(value: float, *, step: int, **metrics: float) -> None:
     """Report a script's progress to the search: prints a line of JSON on standard output.
 
-    For scripts that run as `objective: {command: [...]}`. `value` is the study's metric. When the trial is
-    over, the search ends the script with SIGTERM, then SIGKILL.
+    For scripts that run as `objective: {command: [...]}`. `value` is the study's metric. Of the processes
+    that torchrun starts, only rank 0 prints. When the trial is over, the search ends the script with SIGTERM,
+    then SIGKILL.
     """
     numbers = {metric_name(name): float(metric) for name, metric in metrics.items()}
     line = json.dumps({REPORT_MARK: "report", "step": as_step(step), "value": float(value), **numbers})
-    print(f"\n{line}", flush=True)  # the line break separates it from what was printed before
+    if os.environ.get("RANK", "0") == "0":
+        print(f"\n{line}", flush=True)  # the line break separates it from what was printed before

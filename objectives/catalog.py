@@ -156,7 +156,9 @@ def _check_name(name: str) -> None:
         hint = f'did you mean "{near[0]}"? ' if near else ""
         raise ObjectiveError(
             f'there is no objective "{name}"; {hint}built in: {", ".join(BUILT_IN)}; '
-            'your own: "module:function", "path/to/file.py:function" or {command: [...]}'
+            'your own: "module:function", "path/to/file.py:function", one of Optuna or Ray Tune '
+            '("optuna:file.py:function", "ray:file.py:function"), or {command: [...]}; "remote" leaves '
+            "it to the workers of the backend remote"
         )
 
 

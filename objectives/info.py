@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..trainer.errors import ConfigError, DataError, TrainerError
 from .catalog import BUILT_IN, module_of
+from .user.function import library_of
 
 if TYPE_CHECKING:
     from ..trainer.config.models import TrainConfig
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ..trainer.config.training import TrainingConfig
 
 Problem = tuple[str, str]  # the name of a parameter, and a message
+Kind = Literal["built_in", "command", "function", "optuna", "ray", "remote"]
+REMOTE = "remote"  # the objective of a space whose workers bring the code
 
 
 class ObjectiveInfo:
@@ -27,19 +30,27 @@ class ObjectiveInfo:
     """
 
     def __init__(self, objective: str | Sequence[str]) -> None:
-        """`objective`: a name, "module:function", "file.py:function" or the words of a command."""
+        """`objective`: a name, "file.py:function", "optuna:file.py:function" or the words of a command."""
         self.command = [] if isinstance(objective, str) else [*objective]
         self.name = objective if isinstance(objective, str) else " ".join(objective)
 
     @property
-    def is_function(self) -> bool:
-        """Whether it is a function of the user."""
-        return not self.command and ":" in self.name
+    def kind(self) -> Kind:
+        """Its kind. A function of the user is written for hpsearch ("function"), for Optuna or for Ray Tune.
+
+        One that is "remote" is known to the workers alone. A name that is none is built in: `check_name`
+        says what is wrong with it.
+        """
+        if self.command:
+            return "command"
+        if self.name == REMOTE:
+            return "remote"
+        return library_of(self.name) or ("function" if ":" in self.name else "built_in")
 
     @property
     def is_built_in(self) -> bool:
         """Whether it is one of hpsearch's own, which can be loaded without running a user's code."""
-        return not self.command and self.name in BUILT_IN
+        return self.kind == "built_in" and self.name in BUILT_IN
 
     @cached_property
     def parameters(self) -> type[Parameters]:

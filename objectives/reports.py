@@ -15,6 +15,7 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +26,8 @@ MAX_STRAY_BRACES = 64  # in a line, that do not begin an object
 MAX_QUOTED_LETTERS = 160  # letters of a line that a message quotes
 MAX_NEAR_MISSES = 3  # lines that a message quotes
 RESERVED_NAMES = ("self", "step", "value")  # names of `report`'s parameters, which no metric can have
+MAX_LOOKED_AT = 50_000  # lines without the metric's name that are searched for names like it
+MAX_SIMILAR_NAMES = 20  # that are counted
 MAX_SEARCHED_LETTERS = 1 << 12  # letters of a line without a report that are searched for something like one
 _NAME = r"[\w./@()-]"  # a letter of a metric's name
 _IS_NUMBER = r"['\"]?\s*+[:=]?\s*+[-+]?\.?\d"
@@ -38,32 +41,81 @@ class PrintedReport:
     value: float
     step: int | None
     metrics: dict[str, float]
+    counted: bool = False  # whether a library has counted the step, in each attempt from 0
+
+
+class Writing(Enum):
+    """How a line of output ends. A carriage return lets the program write it anew, as progress bars do."""
+
+    WHOLE = auto()  # it was written once
+    REWRITTEN = auto()  # it is written anew
+    LAST = auto()  # it was written anew, and stays; empty if nothing follows its last carriage return
+
+
+Line = tuple[bytes, int, Writing]  # with its number
 
 
 class LineSplitter:
-    """Splits output that comes in pieces into lines. Carriage returns, as in progress bars, end lines too."""
+    """Splits output that comes in pieces into lines. Each writing of a line that is written anew is one."""
 
     def __init__(self) -> None:
         self._rest: deque[bytes] = deque()
         self._size = 0
+        self._anew = False  # whether the line that has not ended is written anew
 
-    def feed(self, piece: bytes) -> list[bytes]:
-        """The lines that end in this piece."""
-        first, *others = re.split(rb"[\r\n]", piece)
-        self._keep(first)
-        if not others:
-            return []
-        *whole, rest = others
-        lines = [*self.end(), *(line for line in whole if line)]
-        self._keep(rest)
+    def numbered(self, piece: bytes, number: int) -> list[Line]:
+        """The lines that end in this piece, with their numbers; it begins in line `number`."""
+        lines: list[Line] = []
+        first, *others = piece.split(b"\n")
+        self._cut(first, number, lines)
+        if others:
+            lines += self.end(number)
+            *whole, rest = others
+            for place, line in enumerate(whole, number + 1):
+                if b"\r" in line:
+                    self._cut(line, place, lines)
+                    lines += self.end(place)
+                elif line:
+                    lines.append((line, place, Writing.WHOLE))
+            self._cut(rest, number + len(others), lines)
         return lines
 
-    def end(self) -> list[bytes]:
-        """The last, unended line; only its end if it is too long."""
-        line = b"".join(self._rest)[-MAX_LINE_BYTES:]
+    def first_of(self, piece: bytes, number: int) -> list[Line]:
+        """The first line that ends in this piece, whose other whole lines do not matter."""
+        ends = [place for end in (b"\n", b"\r") if (place := piece.find(end)) >= 0]
+        if not ends:
+            self._keep(piece)
+            return []
+        lines: list[Line] = []
+        first, newline, end = min(ends), piece.rfind(b"\n"), piece.rfind(b"\r")
+        self._cut(piece[: first + 1].removesuffix(b"\n"), number, lines)
+        if piece[first : first + 1] == b"\n":
+            lines += self.end(number)
         self._rest.clear()
         self._size = 0
-        return [line] if line else []
+        self._anew = end > newline or (self._anew and newline < 0)
+        self._keep(piece[max(newline, end) + 1 :])
+        return lines
+
+    def _cut(self, part: bytes, number: int, lines: list[Line]) -> None:
+        """Keep the part of a line; the writings that carriage returns end in it are lines."""
+        if b"\r" in part:
+            first, *whole, part = part.split(b"\r")
+            self._keep(first)
+            written = [b"".join(self._rest)[-MAX_LINE_BYTES:], *whole]
+            lines += [(line, number, Writing.REWRITTEN) for line in written if line]
+            self._rest.clear()
+            self._size = 0
+            self._anew = True
+        self._keep(part)
+
+    def end(self, number: int = 0) -> list[Line]:
+        """The last, unended line, if there is any; only its end if it is too long."""
+        line = b"".join(self._rest)[-MAX_LINE_BYTES:]
+        writing = Writing.LAST if self._anew else Writing.WHOLE
+        self._rest.clear()
+        self._size, self._anew = 0, False
+        return [(line, number, writing)] if line or writing is Writing.LAST else []
 
     def _keep(self, part: bytes) -> None:
         self._rest.append(part)
@@ -75,15 +127,25 @@ class LineSplitter:
 class ReportFinder:
     """Finds the reports in a script's lines, and remembers lines that were nearly one."""
 
-    def __init__(self, metric: str) -> None:
+    def __init__(self, metric: str, output: str = "its output") -> None:
+        """`output`: what messages call the place of the lines."""
         self._metric = metric
+        self._output = output
         name = rf"(?<!{_NAME}){re.escape(metric)}(?!{_NAME})"
+        words = re.findall(r"[^\W_]+", metric)
+        spelled = r"[\s_/.-]?".join(map(re.escape, words)) or re.escape(metric)
         self._named = re.compile(name, re.IGNORECASE)
         self._assigned = re.compile(rf"{name}['\"]?\s*+[:=]", re.IGNORECASE)
         self._numbered = re.compile(name + _IS_NUMBER, re.IGNORECASE)
+        self._spelled = re.compile(rf"(?<![\w/.-])({spelled})(?!{_NAME}){_IS_NUMBER}", re.IGNORECASE)
+        self._words = re.findall(r"[a-z]+|\d+", metric.lower()) or [""]  # a similar name has one of them
+        self._looked = 0  # lines that were searched for similar names
         self._unusable: deque[str] = deque(maxlen=MAX_NEAR_MISSES)
-        # The last lines with a number after the metric's name, after a similar name, and with the name only.
-        self._seen = [deque[str](maxlen=MAX_NEAR_MISSES) for _ in range(3)]
+        self._similar: dict[
+            str, tuple[int, str]
+        ] = {}  # names: how many lines look like reports of it, the first
+        # The last lines with a number after the metric's name, and with the name only.
+        self._seen = [deque[str](maxlen=MAX_NEAR_MISSES) for _ in range(2)]
 
     @property
     def unusable(self) -> list[str]:
@@ -92,12 +154,28 @@ class ReportFinder:
 
     @property
     def near_misses(self) -> list[str]:
-        """The last lines that looked most like a report but were not."""
-        return next((list(lines) for lines in (self._unusable, *self._seen) if lines), [])
+        """What looked most like reports but was not: the last lines, or names like the metric's."""
+        numbered, named = self._seen
+        of = "" if self.looks else f" of the first {self._looked:,}"
+        similar = [
+            f"{'a line looks like a report' if count == 1 else f'{count:,} lines{of} look like reports'} of "
+            f"{json.dumps(name)[1:-1]}; the space says {self._metric} ({first})"
+            for name, (count, first) in sorted(self._similar.items(), key=lambda each: -each[1][0])
+        ]
+        return next(
+            (list(told)[:MAX_NEAR_MISSES] for told in (self._unusable, numbered, similar, named) if told), []
+        )
 
-    def read(self, line: bytes) -> list[PrintedReport]:
-        """The reports in a line; nearly always none or one."""
+    def read(self, line: bytes, number: int = 0) -> list[PrintedReport]:
+        """The reports in a line; nearly always none or one. Remembers the line if it is nearly one."""
         text = line.decode("utf-8", "replace")
+        reports = self.find(text, number)
+        if reports == []:
+            self.note(text, number)
+        return reports or []
+
+    def find(self, text: str, number: int = 0) -> list[PrintedReport] | None:
+        """The reports in a line; None for a report that cannot be used, which is remembered."""
         reports = []
         may_be_one = self._metric in text or REPORT_MARK in text or "\\u" in text  # JSON may escape letters
         for record in _objects(text) if may_be_one else ():
@@ -105,24 +183,54 @@ class ReportFinder:
             if isinstance(report, PrintedReport):
                 reports.append(report)
             elif report is not None:
-                self._unusable.append(f"{quoted(text)} ({report})")
-                return reports
-        if not reports:
-            self._note(text)
+                self.add_unusable(text, report, number)
+                return reports or None
         return reports
 
-    def _note(self, text: str) -> None:
+    def add_unusable(self, text: str, why: str, number: int) -> None:
+        """Remember a line that names the metric like a report but cannot be used."""
+        place = f"line {number:,} of {self._output} names" if number else "it names"
+        self._unusable.append(f"{place} {self._metric}, but {why}: {quoted(text)}")
+
+    def note(self, text: str, number: int = 0) -> None:
         """Remember a line that is not a report if it looks like one."""
         text = text[:MAX_SEARCHED_LETTERS]
-        numbered, similar, named = self._seen
-        if "{" in text and self._assigned.search(text):
-            self._unusable.append(f"{quoted(text)} (not a JSON object with that key)")
-        elif self._numbered.search(text):
-            numbered.append(quoted(text))
-        elif any(_is_like(match[1], self._metric) for match in _NAMED_NUMBER.finditer(text)):
-            similar.append(quoted(text))
-        elif self._named.search(text):
-            named.append(quoted(text))
+        lower = text.lower()
+        is_named = self._metric.lower() in lower
+        if is_named and "{" in text and self._assigned.search(text):
+            self.add_unusable(text, "is not a JSON object with that key", number)
+        elif is_named and self._numbered.search(text):
+            self._seen[0].append(f"{self._place(number)}{quoted(text)}")
+        elif (name := self._similar_in(text, lower)) is not None:
+            self._add_similar(name, text, number)
+        elif is_named and self._named.search(text):
+            self._seen[1].append(f"{self._place(number)}{quoted(text)}")
+
+    @property
+    def looks(self) -> bool:
+        """Whether lines without the metric's name are still searched for names like it."""
+        return self._looked < MAX_LOOKED_AT
+
+    def _similar_in(self, text: str, lower: str) -> str | None:
+        """A name like the metric's with a number after it, in one of the first lines."""
+        if not self.looks:
+            return None
+        self._looked += 1
+        if not any(word in lower for word in self._words):
+            return None
+        if (spelled := self._spelled.search(text)) is not None:
+            return spelled[1]
+        names = (match[1] for match in _NAMED_NUMBER.finditer(text))
+        return next((name for name in names if _is_like(name, self._metric)), None)
+
+    def _add_similar(self, name: str, text: str, number: int) -> None:
+        """Count a line that looks like a report of another name."""
+        count, first = self._similar.get(name, (0, ""))
+        if count or len(self._similar) < MAX_SIMILAR_NAMES:
+            self._similar[name] = (count + 1, first or f"{self._place(number)}{quoted(text)}")
+
+    def _place(self, number: int) -> str:
+        return f"line {number:,} of {self._output}, " if number else ""
 
 
 def quoted(text: str) -> str:
@@ -157,7 +265,7 @@ def _report_in(record: dict[str, Any], metric: str) -> PrintedReport | str | Non
         return None
     value, step = _number(record[key]), record.get("step")
     if value is None:
-        return f'"{key}" is {json.dumps(record[key])}, not a number'
+        return not_a_number(record[key])
     try:
         at = None if step is None else as_step(step)
     except (TypeError, ValueError) as error:
@@ -168,6 +276,16 @@ def _report_in(record: dict[str, Any], metric: str) -> PrintedReport | str | Non
         if name and name not in (key, REPORT_MARK, *RESERVED_NAMES) and (number := _number(each)) is not None
     }
     return PrintedReport(value, at, numbers)
+
+
+def not_a_number(value: Any) -> str:
+    """Why a value cannot be used, for a message."""
+    if isinstance(value, str):
+        return "its value is a text"
+    if isinstance(value, list | dict):
+        return f"its value is {'a list' if isinstance(value, list) else 'an object'}, not a number"
+    is_json = value is None or isinstance(value, bool | int | float)
+    return f"its value is {json.dumps(value) if is_json else repr(value):.40}, not a number"
 
 
 def _number(value: Any) -> float | None:

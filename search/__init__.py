@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..spaces import Spec
+    from ..spaces.loader import Source
     from .engine.watcher import Watcher
     from .results.study import Best, StudyResult
 
@@ -19,7 +20,7 @@ __all__ = ["Best", "StudyResult", "open_study", "run"]
 
 
 def run(
-    space: str | Path | Spec,
+    space: Source | Spec,
     *,
     objective: Callable[[Any], float] | None = None,
     backend: str = "optuna",
@@ -32,9 +33,10 @@ def run(
 ) -> StudyResult:
     """Search a space, or continue an earlier search of the same name.
 
-    `space` is a file, the name of one that ships, or a loaded `Spec`. `objective` replaces the file's by a
-    function of this process. `changes` go over the file's fields, as in `budget={"trials": 80}`,
-    `execution={"workers": 4}` or `name="mine"`. Reports progress by lines, or to a `watcher`.
+    `space` is a file, the name of one that ships, a dict of what a file holds, or a loaded `Spec`.
+    `objective` replaces the file's by a function of this process. `changes` go over the file's fields, as in
+    `budget={"trials": 80}`, `execution={"workers": 4}` or `name="mine"`. Reports progress by lines, or to a
+    `watcher`.
 
     `ray_address` is that of a Ray cluster: "auto" on one of its nodes, or "host:port". Without one, the Ray
     backend runs in the Ray that this process is connected to, or else starts its own.

@@ -19,7 +19,7 @@ Warnings = Iterator[tuple[str, str]]
 
 def warnings(spec: Spec) -> list[Issue]:
     """Every warning about a spec, in the order of the file."""
-    checks = (_kinds, _logarithms, _resource, _grid, _values, _constraints, _categories)
+    checks = (_kinds, _logarithms, _resource, _grid, _values, _constraints, _categories, _processes)
     issues = (spec.issue(*warning) for check in checks for warning in check(spec))
     return sorted(issues, key=lambda issue: (issue.line, issue.column))
 
@@ -82,6 +82,11 @@ def _constraints(spec: Spec) -> Warnings:
     if share < SCARCE_SHARE:
         verb = "satisfy them" if spec.constraints else "have a value for each expression"
         yield "constraints", f"only {share:.1%} of random configurations {verb}; narrow the ranges"
+
+
+def _processes(spec: Spec) -> Warnings:
+    if spec.execution.fresh_process and not isinstance(spec.objective, str):
+        yield "execution.fresh_process", "is not needed: a command is a process of its own for each trial"
 
 
 def _categories(spec: Spec) -> Warnings:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from .document import Places, join
-from .errors import Issue
+from .errors import Issue, quoted
 from .fields import show
 
 RANGE = "{min: ..., max: ...}"
@@ -29,6 +30,12 @@ FILES = {
     AX: "an Ax experiment",
     RAY: "a space of Ray Tune's",
     NEPS: "a NePS or ConfigSpace space",
+}
+
+CONVERTED = {  # what `hpsearch init --from` converts
+    **{tool: FILES[tool] for tool in (WANDB, NNI, DETERMINED, KATIB, HYDRA)},
+    AXOLOTL: "an Axolotl sweep",
+    RAY: "an experiment of Ray Tune's",
 }
 
 TOP_KEYS = {  # at the top of a file: the tool, and what to write here
@@ -99,6 +106,25 @@ SYNONYMS = {  # other names of keys at the top of a file: what to write here
     "seed": "search: {seed: ...}",
 }
 
+FILE_NAMES = (".yaml", ".yml", ".json")
+AXOLOTL_KEYS = (
+    "learning_rate",
+    "micro_batch_size",
+    "gradient_accumulation_steps",
+    "num_epochs",
+    "optimizer",
+    "lr_scheduler",
+    "weight_decay",
+    "adapter",
+    "lora_r",
+    "lora_alpha",
+    "lora_dropout",
+    "lora_target_modules",
+    "lora_target_linear",
+    "base_model",
+    "sequence_len",
+    "sample_packing",
+)
 STEP_RANGE = "{min: ..., max: ..., step: ...}"
 REAL_BOUNDS = " with real bounds, no exponents"
 PRIOR_RANGE = "{min: ..., max: ..., prior: {at: ...}}"
@@ -122,6 +148,109 @@ STRING_FORMS = {  # the beginnings of parameters written as a text
     "Syne Tune": re.compile(r"(q?uniform|q?loguniform|randint|lograndint|finrange|logfinrange)\("),
     "Guild": re.compile(r"(log)?uniform\["),
 }
+
+
+def tools_of(data: Any) -> dict[str, str]:
+    """The tools that a file is of, by the keys that no other file has, each with these keys.
+
+    Several where a file has decisive keys of several tools; none for a space, or a training's configuration.
+    """
+    if not isinstance(data, dict) or ("version" in data and "objective" in data):
+        return {}
+    return {tool: keys for tool, decide in DECISIVE.items() if (keys := decide(data))}
+
+
+def _wandb_keys(data: Mapping[str, Any]) -> str:
+    own = [key for key in ("method", "program", "early_terminate", "run_cap") if key in data]
+    parameters = data.get("parameters")
+    if not isinstance(parameters, dict) or data.get("kind") == "Experiment":
+        return ""
+    shaped = data.get("method") in ("grid", "random", "bayes", "custom")
+    shaped = shaped or (bool(parameters) and all(isinstance(value, dict) for value in parameters.values()))
+    return quoted([*own, "parameters"]) if own and shaped else ""
+
+
+def _nni_keys(data: Mapping[str, Any]) -> str:
+    own = [
+        key for key in ("searchSpace", "searchSpaceFile", "trialCommand", "trialConcurrency") if key in data
+    ]
+    if own:
+        return quoted(own)
+    shaped = data and all(isinstance(value, dict) and "_type" in value for value in data.values())
+    return quoted(["_type", "_value"]) if shaped else ""
+
+
+def _katib_keys(data: Mapping[str, Any]) -> str:
+    version = data.get("apiVersion")
+    is_katib = (
+        data.get("kind") == "Experiment" and isinstance(version, str) and version.startswith("kubeflow.org")
+    )
+    return quoted(["apiVersion", "kind"]) if is_katib else ""
+
+
+def _determined_keys(data: Mapping[str, Any]) -> str:
+    own = [key for key in ("hyperparameters", "searcher") if isinstance(data.get(key), dict)]
+    return quoted(own) if len(own) == 2 else ""
+
+
+def _hydra_keys(data: Mapping[str, Any]) -> str:
+    hydra = data.get("hydra")
+    sweeper = hydra.get("sweeper") if isinstance(hydra, dict) else None
+    own = (
+        {"params", "search_space", "custom_search_space"} & sweeper.keys()
+        if isinstance(sweeper, dict)
+        else ()
+    )
+    return quoted(["hydra.sweeper"]) if own else ""
+
+
+def _axolotl_keys(data: Mapping[str, Any]) -> str:
+    """A sweep, whose keys all have lists, with some key of Axolotl's own or a group of mappings."""
+    group = data.get("_")
+    if isinstance(group, list) and group and all(isinstance(each, dict) for each in group):
+        return quoted(["_"])
+    lists = data and all(isinstance(value, list) and value for value in data.values())
+    own = [key for key in data if key in AXOLOTL_KEYS] if lists else []
+    return quoted(own[:3])
+
+
+def _ray_keys(data: Mapping[str, Any]) -> str:
+    """An experiment of Ray Tune's, or a mapping from names to such; or a bare space."""
+    experiments = [data, *(value for value in data.values() if isinstance(value, dict))]
+    for experiment in experiments:
+        config = experiment.get("config", experiment.get("param_space"))
+        if isinstance(config, dict) and (found := _has_ray(config)):
+            return quoted([*(key for key in ("run", "config", "param_space") if key in experiment), found])
+    found = _has_ray(data)
+    return quoted([found]) if found else ""
+
+
+def _has_ray(value: Any) -> str:
+    """The first key or text that only Ray Tune has, inside a mapping or list; empty where there is none."""
+    if isinstance(value, str):
+        return "tune." if STRING_FORMS[RAY].match(value) else ""
+    if isinstance(value, dict) and value.keys() == {"grid_search"}:
+        return "grid_search"
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((found for each in inside if (found := _has_ray(each))), "")
+
+
+DECISIVE: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    WANDB: _wandb_keys,
+    NNI: _nni_keys,
+    KATIB: _katib_keys,
+    DETERMINED: _determined_keys,
+    HYDRA: _hydra_keys,
+    AXOLOTL: _axolotl_keys,
+    RAY: _ray_keys,
+}
+
+
+def advice(data: Any, file: str) -> str:
+    """The command that converts another tool's file, for the end of a message; nothing for any other file."""
+    if not file.endswith(FILE_NAMES) or len(tools_of(data)) != 1:
+        return ""
+    return f"; to convert it: hpsearch init --from {shlex.quote(file)} -o space.yaml"
 
 
 def foreign_key(key: str, allowed: Collection[str], value: Any = None) -> str | None:
@@ -151,7 +280,7 @@ def bare(data: Mapping[str, Any], places: Places) -> list[Issue]:
     ((tool, _),) = tools.most_common(1)
     message = (
         f"this looks like a search space for {tool}; in hpsearch's own language, it is part of a file: under "
-        '"parameters", beside "version", "name", "objective" and "metric"'
+        f'"parameters", beside "version", "name", "objective" and "metric"{advice(data, places.file)}'
     )
     issues = [Issue(places.file, 1, 1, "", message)]
     for name, key in foreign_keys.items():
@@ -171,9 +300,12 @@ def foreign(data: Any, places: Places) -> Iterator[Issue]:
     for value in listed:
         keys = value.keys() if isinstance(value, dict) else ()
         tools.update(PARAMETER_KEYS[key][0] for key in keys if key in PARAMETER_KEYS)
-    if tools:
+    file = next((CONVERTED[tool] for tool in tools_of(data)), None)
+    if tools and file is None:
         ((tool, _),) = tools.most_common(1)
-        message = f"this looks like {FILES[tool]}; hpsearch has its own language"
+        file = FILES[tool]
+    if file is not None:
+        message = f"this looks like {file}; hpsearch has its own language{advice(data, places.file)}"
         yield Issue(places.file, 1, 1, "", message)
     for name, value in named.items():
         for owner, pattern in STRING_FORMS.items():

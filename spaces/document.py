@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -34,6 +35,7 @@ from .errors import Issue, SpaceError
 LARGEST_TEXT = 200_000  # characters
 LARGEST_FILE = 4 * LARGEST_TEXT  # bytes
 MOST_VALUES_IN_FILE = 20_000  # after aliases are expanded
+STDIN = "-"  # as the name of a file
 DEEPEST_YAML = 20  # levels of nesting
 INTEGER_BOUND = 2**63
 
@@ -93,15 +95,27 @@ class YamlNode:
 
 
 def text_of(path: Path) -> str:
-    """The text of a file; reads no more than a space file may hold.
+    """The text of a file, or of standard input; reads no more than a space file may hold.
 
     Raises `SpaceError` where the file is larger, `OSError` and `UnicodeDecodeError` where it has no text.
     """
-    with path.open("rb") as stream:
+    with _standard_input() if str(path) == STDIN else path.open("rb") as stream:
         content = stream.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
-        raise _too_large(str(path))
+        raise _too_large(file_in_words(path))
     return content.decode("utf-8")
+
+
+@contextmanager
+def _standard_input() -> Iterator[BinaryIO]:
+    if not hasattr(sys.stdin, "buffer"):  # closed, or a notebook's
+        raise OSError("there is none")
+    yield sys.stdin.buffer
+
+
+def file_in_words(path: str | Path) -> str:
+    """The name of a file in messages."""
+    return "<stdin>" if str(path) == STDIN else str(path)
 
 
 def _too_large(file: str) -> SpaceError:
@@ -270,9 +284,7 @@ def scalar(text: str) -> Any:
         return False
     if INTEGER.fullmatch(text):
         integer = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10)) if len(text) < 100 else INTEGER_BOUND
-        if abs(integer) >= INTEGER_BOUND:
-            raise ValueError("an integer of more than 64 bits; write such a number with an exponent: 1e20")
-        return integer
+        return with_64_bits(integer)
     if NOT_FINITE.fullmatch(text):
         raise ValueError(f"{text} is not a finite number")
     if FLOAT.fullmatch(text):
@@ -289,6 +301,13 @@ def written(value: Any) -> str:
         return value
     quoted = json.dumps(value, ensure_ascii=False)
     return quoted if quoted.isprintable() else "".join(map(_visible, quoted))
+
+
+def with_64_bits(integer: int) -> int:
+    """The integer, which databases and JSON hold; raises `ValueError` for a larger one."""
+    if abs(integer) >= INTEGER_BOUND:
+        raise ValueError("an integer of more than 64 bits; write such a number with an exponent: 1e20")
+    return integer
 
 
 def with_whole_characters(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MOST_SHOWN = 100  # issues in a message; many more usually share one cause
+LONGEST = 1000  # characters of an issue; a longer one holds a key or a word that is none
 
 
 class Issue(NamedTuple):
@@ -19,8 +20,10 @@ class Issue(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        return f"{place} {self.path}: {self.message}" if self.path else f"{place}: {self.message}"
+        file, path = (shortened(text, LONGEST // 3) for text in (self.file, self.path))
+        place = f"{file}:{self.line}:{self.column}" if self.line else file
+        where = f"{place} {path}" if path else place
+        return visible(shortened(f"{where}: {self.message}", LONGEST))
 
 
 class SpaceError(ValueError):
@@ -37,6 +40,18 @@ class SpaceError(ValueError):
 
     def __reduce__(self) -> tuple[type[SpaceError], tuple[tuple[Issue, ...]]]:
         return type(self), (self.issues,)  # not the message, so that an error crosses processes whole
+
+
+def visible(text: str) -> str:
+    """The text with what a terminal would obey as escapes, such as `\\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or its beginning where it has more characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def quoted(words: Iterable[object]) -> str:

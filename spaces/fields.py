@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import math
 import re
+import reprlib
 from collections.abc import Iterable
 from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from .document import with_whole_characters
+from .document import INTEGER_BOUND, with_whole_characters
+from .errors import shortened, visible
 from .expressions import Expression, ExpressionError
-
-UNIT_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-# Some of the units in this order, such as 1h30m.
-TIME = "(?=.*[0-9])" + r"\s*".join(rf"(?:([0-9]+(?:\.[0-9]+)?)\s*{unit})?" for unit in UNIT_SECONDS)
-LONGEST_SECONDS = 100 * 365 * 86400.0  # far less than clocks and files can represent
 
 
 class Model(BaseModel):
@@ -55,11 +52,13 @@ def _refused(problems: list[tuple[str, str]]) -> PydanticCustomError:
 
 def show(value: Any) -> str:
     """A value as written in a file, shortened where it is long; what a terminal would obey is escaped."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
-    text = f'"{text}"' if isinstance(value, str) else text
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return text if len(text) <= 60 else text[:57] + "..."
+    if isinstance(value, str):
+        return shortened(visible(f'"{value}"'), 60)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=reprlib.repr)
+    except (TypeError, ValueError, RecursionError):  # what no JSON holds
+        text = f"a value of the type {type(value).__name__}"
+    return shortened(visible(text), 60)
 
 
 def number(value: Any) -> int | float:
@@ -68,23 +67,9 @@ def number(value: Any) -> int | float:
         quotes = isinstance(value, str) and re.fullmatch(r"[-+0-9._]+(e[-+]?[0-9]+)?", value)
         more = "; write it without quotes and without _" if quotes else ""
         raise refuse(f"must be a number, not {show(value)}{more}")
-    if not math.isfinite(value) or (isinstance(value, int) and abs(value) >= 2**63):
+    if abs(value) >= INTEGER_BOUND if isinstance(value, int) else not math.isfinite(value):
         raise refuse("must be a finite number of at most 64 bits")
     return value
-
-
-def seconds(value: Any) -> float:
-    """A duration in seconds from `90`, "90s", "30m", "1.5h", "1h30m" or "2d"."""
-    if isinstance(value, str) and (match := re.fullmatch(TIME, value)):
-        amounts = zip(match.groups(), UNIT_SECONDS.values(), strict=True)
-        value = sum(float(amount or 0) * unit for amount, unit in amounts)
-    if isinstance(value, str):
-        raise refuse(f'must be a time such as "90s", "30m", "1.5h" or "2d", not {show(value)}')
-    if number(value) <= 0:
-        raise refuse("must be above 0")
-    if value > LONGEST_SECONDS:
-        raise refuse(f"must be at most a hundred years, not {show(value)} seconds")
-    return float(value)
 
 
 def plain(value: Any) -> Any:
@@ -137,17 +122,6 @@ def members(union: Any) -> dict[str, type[Model]]:
 
 
 Number = Annotated[int | float, PlainValidator(number), WithJsonSchema({"type": "number"})]
-Seconds = Annotated[
-    float,
-    PlainValidator(seconds),
-    WithJsonSchema(
-        {
-            "type": ["string", "number"],
-            "pattern": f"^(?=.*[1-9]){TIME}$",
-            "exclusiveMinimum": 0,
-        }
-    ),
-]
 Text = Annotated[str, PlainValidator(text), WithJsonSchema({"type": "string", "minLength": 1})]
 Plain = Annotated[Any, PlainValidator(plain), WithJsonSchema({})]
 Formula = Annotated[str, PlainValidator(expression), WithJsonSchema({"type": "string", "minLength": 1})]

@@ -64,6 +64,8 @@ class _Generator(GenerateJsonSchema):
             return _parameter(members)
         if "command" in members:
             return {"if": {"type": "object"}, "then": members["command"], "else": members["text"]}
+        if "source" in members:
+            return {"if": {"type": "object"}, "then": members["source"], "else": members["auto"]}
         return _named("sampler" if "tpe" in members else "method", members)
 
 

@@ -8,38 +8,52 @@ from pathlib import Path
 from typing import Any
 
 from .dialects import bare
-from .document import Places, read, text_of
+from .document import Places, file_in_words, read, text_of
 from .errors import Issue, SpaceError, hint
 from .fields import show
+from .plain_data import plain_data
 from .presets import Presets
 from .spec import Spec
 
+Source = str | Path | Mapping[str, Any]
 Options = Mapping[str, tuple[str, Any]]  # by path: an option, and its value or a function of the file's
 
 
-def load(source: str | Path, presets: Presets | None = None, options: Options | None = None) -> Spec:
+def load(source: Source, presets: Presets | None = None, options: Options | None = None) -> Spec:
     """The spec of a file, or of a space that ships, by its name; raises `SpaceError` with every issue.
 
-    `presets` returns the values of a file's `preset:`. The values of `options` go over those of the file.
+    The file `-` is standard input, and a mapping is what a file would hold. `presets` returns the values of a
+    file's `preset:`. The values of `options` go over those of the file.
     """
     ships = shipped()
+    if isinstance(source, Mapping):
+        places = Places("<dict>")
+        return _checked(plain_data(source, places), places, [], presets, options)
     if not isinstance(source, str | Path):
-        message = f"a space is a file, the name of one that ships ({', '.join(ships)}) or a Spec"
-        more = "; Spec.from_json makes one from a dict" if isinstance(source, dict) else ""
-        raise SpaceError([Issue("SPACE", 0, 0, "", f"{message}, not {show(source)}{more}")])
-    path = Path(source)
+        message = f"a space is a file, the name of one that ships ({', '.join(ships)}), a dict or a Spec"
+        raise SpaceError([Issue("SPACE", 0, 0, "", f"{message}, not {show(source)}")])
+    text, file, folder = source_text(source)
+    return loads(text, file, presets, options).in_folder(folder)
+
+
+def source_text(source: str | Path) -> tuple[str, str, Path | None]:
+    """The text of a space file or of one that ships, its name in messages and, of a file, its folder.
+
+    Raises `SpaceError` where it cannot be read.
+    """
+    path, ships = Path(source), shipped()
     if not str(source):
         message = f"name a space file, or one that ships: {', '.join(ships)}"
         raise SpaceError([Issue("SPACE", 0, 0, "", message)])
     if str(source) in ships and not path.is_file():  # a folder of that name belongs to a study
-        return loads(shipped_text(str(source)), f"{source}.yaml", presets, options)
+        return shipped_text(str(source)), f"{source}.yaml", None
     try:
-        text = text_of(path)
+        return text_of(path), file_in_words(source), path.parent
     except SpaceError:  # it has its message; it is a ValueError too
         raise
     except (OSError, ValueError) as error:
-        raise SpaceError([Issue(str(source), 0, 0, "", _unreadable(source, error, ships))]) from None
-    return loads(text, str(source), presets, options)
+        why = _unreadable(source, error, ships)
+        raise SpaceError([Issue(file_in_words(source), 0, 0, "", why)]) from None
 
 
 def loads(
@@ -50,6 +64,17 @@ def loads(
     if not isinstance(data, dict):
         message = f"a space file is a mapping (version: 1, name: ...), not {show(data)}"
         raise SpaceError([*faults, places.issue("", message)])
+    return _checked(data, places, faults, presets, options)
+
+
+def _checked(
+    data: dict[str, Any],
+    places: Places,
+    faults: list[Issue],
+    presets: Presets | None,
+    options: Options | None,
+) -> Spec:
+    """The spec of data with faults found before; raises `SpaceError`."""
     if options and not bare(data, places):  # which is refused as it is
         _set(data, options, places)
     try:

@@ -13,6 +13,7 @@ from .errors import Issue, hint, meant, quoted
 from .fields import Model, show
 from .parameters import PARAMETERS
 from .ranges import Prior
+from .reporting import Report
 from .samplers import SAMPLERS
 from .settings import Budget, Command, Confirm, Execution
 from .stopping import METHODS
@@ -38,6 +39,7 @@ SECTIONS: dict[str, type[Model]] = {
     "confirm": Confirm,
     "execution": Execution,
     "objective": Command,
+    "report": Report,
 }
 EXAMPLES = {"budget": "{trials: 50}", "confirm": "{top: 3}", "execution": "{workers: 2}"}
 KIND_KEYS = {"choice": "choices", "derived": "expr", "constant": "value"}  # a parameter's kind and its key
@@ -57,6 +59,7 @@ LIMIT_WORDS = {
     "less_than_equal": ("at most", "le"),
     "less_than": ("below", "lt"),
 }
+TAGGED = ("parameters", "search", "early_stopping", "objective", "report")  # sections with union tags
 Location = tuple[str | int, ...]
 
 
@@ -184,7 +187,7 @@ def _allowed(around: Sequence[str | int], root: type[Model]) -> list[str]:
             model = SAMPLERS[tag]
         case ["early_stopping", str(tag)]:
             model = METHODS[tag]
-        case [str(section)] | [str(section), "command"]:
+        case [str(section)] | [str(section), "command" | "source"]:
             model = SECTIONS[section]
         case _:
             model = root
@@ -195,7 +198,7 @@ def _path(location: Location, places: Places) -> str:
     """The path of a location in the file, without union tags and the keys that a shorthand leaves out."""
     steps = list(location)
     tag = 2 if steps[:1] == ["parameters"] else 1
-    if steps and steps[0] in ("parameters", "search", "early_stopping", "objective") and len(steps) > tag:
+    if steps and steps[0] in TAGGED and len(steps) > tag:
         del steps[tag]
     path = ""
     for step in steps:

@@ -13,7 +13,7 @@ from .fields import show
 from .parameters import Choice, Constant, Derived, Parameter
 from .ranges import Range
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.([A-Za-z_][A-Za-z0-9_]*|0|[1-9][0-9]*))*")  # layers.0.units too
 
 Problem = tuple[str, str]  # path, message
 Known = Mapping[str, Parameter | None]  # None: its value is invalid, which is reported elsewhere

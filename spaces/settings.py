@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
 
 from .errors import hint
-from .fields import Model, NotNegative, Positive, Seconds, Text, number, refuse, show
+from .fields import Model, NotNegative, Positive, Text, number, refuse, show
+from .times import Seconds
 
 LEAST_SHARE = 0.0001  # of a device: the smallest share that Ray distinguishes
 _UNITS = {unit: 1024**power for power, unit in enumerate(["", "K", "M", "G", "T"])}
@@ -90,7 +91,7 @@ def _cores(value: Any) -> float:
     return float(value)
 
 
-def _memory(value: Any) -> int:
+def memory(value: Any) -> int:
     """Bytes from `"4GiB"`, `"500 MB"` or a number of bytes; K, M, G and T are powers of 1024."""
     if isinstance(value, str):
         pattern = r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?"
@@ -164,11 +165,13 @@ class Execution(Model):
     """How the processes divide a trial of lora, pretrain or hf_lora: ddp, fsdp, or deepspeed with ZeRO."""
     zero_stage: Annotated[int, Field(ge=1, le=3)] | None = None
     """What deepspeed divides: 1, the optimizer's state; 2, the default, gradients too; 3, weights too."""
+    fresh_process: bool = False
+    """Whether each trial runs in a process of its own, for functions that leave global state behind."""
     cpus_per_trial: Annotated[float, PlainValidator(_cores), WithJsonSchema(_CORES_SCHEMA)] | None = None
     """CPU cores of a trial, such as 0.5 or 4; by default the workers share all cores evenly."""
     gpus_per_trial: Annotated[float, PlainValidator(_amount), WithJsonSchema(_AMOUNT_SCHEMA)] | None = None
     """GPUs of a trial; 0.25 lets four trials share one, 0 trains on the CPU."""
-    max_memory: Annotated[int, PlainValidator(_memory), WithJsonSchema(_MEMORY_SCHEMA)] | None = None
+    max_memory: Annotated[int, PlainValidator(memory), WithJsonSchema(_MEMORY_SCHEMA)] | None = None
     """Memory of a trial, packed or not, and the programs it starts: 4GiB; a trial that takes more ends."""
     retries: NotNegative = 1
     """How often a failed trial is retried from its checkpoint."""
@@ -186,6 +189,8 @@ class Execution(Model):
             raise refuse("is an option of deepspeed: set strategy: deepspeed", "zero_stage")
         if ranks > 1 and self.pack != 1:
             raise refuse(f"must be 1 beside processes_per_trial: {ranks}; such trials are not packed", "pack")
+        if self.fresh_process and self.pack != 1:
+            raise refuse("must be 1 beside fresh_process: true; trials of a pack share a process", "pack")
         if ranks > 1 and self.gpus_per_trial is not None and self.gpus_per_trial % ranks:
             raise refuse(
                 f"must be a multiple of processes_per_trial ({ranks}), or 0 to train on the CPU, "

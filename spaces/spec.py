@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -27,6 +29,7 @@ from .messages import UNIONS, translate
 from .parameters import Derived, Parameter, largest
 from .presets import PresetNames, Presets, from_preset
 from .relations import Known, Problem, kinds, relations
+from .reporting import Report, Reporting, macro_problems
 from .samplers import TPE, Grid, Search
 from .settings import Budget, Confirm, Execution, Objective, Trackers
 from .space import Limit, Space
@@ -35,6 +38,8 @@ from .stopping import NoStopping, Rungs, Stopping, Unit, unit_of
 MOST_ISSUES = 100  # of one kind; each costs a search for what was meant
 MOST_EXPRESSION_TEXT = 20_000  # characters of all expressions, which are evaluated for every configuration
 LEAST_AUDIT = 1e-6
+# Fields of later versions: a study that an older version began has none, and its fingerprint stays the same.
+YOUNGER = ("value", "nan", "execution.fresh_process")
 # Sections that may differ between two runs of one study.
 CHANGEABLE = ("name", "budget", "confirm", "audit", "execution", "report_to")
 
@@ -77,11 +82,17 @@ class Spec(Model):
     name: Name
     """The study's name."""
     objective: Objective
-    """What trains: a built-in name, "module:function", "file.py:function" or {command: [...]}."""
+    """A built-in name, "file.py:function", "optuna:file.py:function", {command: [...]}, or remote."""
     metric: Text
     """The name of the value that the objective reports."""
     goal: Literal["minimize", "maximize"] = "minimize"
     """Whether less or more of the metric is better."""
+    value: Literal["last", "best"] = "last"
+    """A trial's value: its last one, or the best one that it has reported."""
+    nan: Literal["diverged", "ignore"] = "diverged"
+    """A report that is not finite: the trial has diverged, or the report is left out."""
+    report: Reporting = Field(default="auto", exclude_if=lambda value: value == "auto")
+    """Where the values of a command come from; auto finds them in its output."""
     preset: PresetNames | None = Field(default=None, exclude=True)
     """Values for parameters left out: quick, standard, production, memory or time; small, medium or large."""
     parameters: dict[str, Parameter] = Field(min_length=1, max_length=500)
@@ -107,6 +118,7 @@ class Spec(Model):
 
     _places: Places = PrivateAttr(default_factory=lambda: Places("<space>"))
     _from_preset: tuple[str, ...] = PrivateAttr(default=())
+    _folder: str | None = PrivateAttr(default=None)
 
     @model_validator(mode="after")
     def _check(self) -> Spec:
@@ -119,6 +131,21 @@ class Spec(Model):
             raise refuse(f"{message}, not {total:,}", max(texts, key=lambda section: texts[section]))
         if self.metric == "step":
             raise refuse('must not be "step", the key of a report\'s step', "metric")
+        if self._is_built_in and self.value != "last":
+            more = f"{show(self.objective)} returns the value of the model that it keeps"
+            raise refuse(f"{self.value} is for your own functions and commands; {more}", "value")
+        if self._is_built_in and self.nan != "diverged":
+            more = f"training of {show(self.objective)} that is not finite cannot recover"
+            raise refuse(f"{self.nan} is for your own functions and commands; {more}", "nan")
+        named = isinstance(self.objective, str) and self.objective != "remote"  # whose code may be a command
+        if "report" in self.model_fields_set and named:
+            how = "calls trial.report(value, step=...)" if ":" in self.objective else "reports by itself"
+            raise refuse(
+                f'is for a command, objective: {{command: [...]}}; "{self.objective}" {how}', "report"
+            )
+        conditional = [name for name, parameter in self.passed.items() if parameter.when is not None]
+        for field, message in macro_problems(self.report, self.passed, conditional):
+            raise refuse(message, f"report.source.{field}")
         if self.audit and self.audit < LEAST_AUDIT:
             raise refuse(f"must be at least {LEAST_AUDIT:g}, or 0 for none", "audit")
         if self.audit and not isinstance(self.early_stopping, Rungs):
@@ -142,30 +169,68 @@ class Spec(Model):
         """The objective's name, or the words of its command."""
         return self.objective if isinstance(self.objective, str) else self.objective.command
 
+    @property
+    def report_source(self) -> dict[str, str]:
+        """The source of a command's values, as plain JSON; empty where it is found in the output."""
+        return self.report.model_dump() if isinstance(self.report, Report) else {}
+
     def loss(self, value: float) -> float:
         """The loss of a value of the metric, so that lower is better; also the value of a loss."""
         return value if self.goal == "minimize" else -value
 
     @property
+    def _is_built_in(self) -> bool:
+        """Whether the objective is neither a function nor a command, nor unknown here."""
+        return isinstance(self.objective, str) and ":" not in self.objective and self.objective != "remote"
+
+    @property
     def resource(self) -> Unit:
         """What a step of a trial counts."""
-        last, objective = self.early_stopping.max, self.objective
-        built_in = isinstance(objective, str) and ":" not in objective  # neither a function nor a command
+        last = self.early_stopping.max
         lengths = {name: largest(parameter) for name, parameter in self.passed.items()}
-        return self.early_stopping.resource or unit_of(lengths, last, built_in=built_in)
+        return self.early_stopping.resource or unit_of(lengths, last, built_in=self._is_built_in)
 
     @property
     def from_preset(self) -> tuple[str, ...]:
         """The parameters whose values come from the preset, where this spec was read from a file."""
         return self._from_preset
 
+    @property
+    def folder(self) -> str | None:
+        """The folder of its file, relative to which it names files; None: the current folder."""
+        return self._folder
+
+    def of_preset(self, preset: PresetNames | None, parameters: Iterable[str]) -> Spec:
+        """The same spec, known to have the values of these parameters from a preset."""
+        made = self.model_copy(update={"preset": preset})
+        made._from_preset = tuple(parameters)
+        return made
+
+    def in_folder(self, folder: str | Path | None) -> Spec:
+        """The same spec, whose files are in this folder. It is no part of what is stored or compared."""
+        moved = self.model_copy()
+        moved._folder = None if folder is None else os.path.abspath(folder)
+        return moved
+
     def issue(self, path: str, message: str) -> Issue:
         """An issue at a path of this spec, with its place in the file."""
         return self._places.issue(path, message)
 
     def to_json(self) -> dict[str, Any]:
-        """The spec as plain JSON, with every default written out and a preset replaced by its values."""
-        return self.model_dump(mode="json")
+        """The spec as plain JSON, with every default written out and a preset replaced by its values.
+
+        Defaults of `YOUNGER` fields are left out.
+        """
+        data = self.model_dump(mode="json")
+        for path in YOUNGER:
+            model: Any = self
+            *sections, name = path.split(".")
+            inside = data
+            for section in sections:
+                model, inside = getattr(model, section), inside[section]
+            if getattr(model, name) == type(model).model_fields[name].default:
+                del inside[name]
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
@@ -224,7 +289,7 @@ class Spec(Model):
             gone = {name for name, value in change.items() if value is None}
             data[section] = {name: value for name, value in {**old, **change}.items() if name not in gone}
         spec = self.check(data, Places("<override>"))
-        spec._places = self._places
+        spec._places, spec._folder = self._places, self._folder
         return spec
 
     def limited(self, limit: Limit) -> Spec:

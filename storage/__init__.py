@@ -1,5 +1,8 @@
 """Studies in a database, and their files on disk."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class StorageError(Exception):
     """The database or the files of a study cannot be used; the message says what to do.
@@ -31,3 +34,10 @@ class DatabaseUnavailable(StorageError):
     """The database cannot be read or written now; unwritten changes are kept, and can be retried."""
 
     code = "database-unavailable"
+
+
+def missing_study(name: str, names: Iterable[str]) -> StorageError:
+    """That there is no study of this name among those that there are, with the nearest."""
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f', did you mean "{near[0]}"?' if near else f"; there are: {', '.join(sorted(names)) or 'none'}"
+    return StorageError(f'there is no study "{name}"{hint}', code="study-missing")

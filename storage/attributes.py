@@ -13,7 +13,19 @@ import sqlalchemy
 from optuna.trial import FrozenTrial
 
 from . import StorageError
-from .trial_attrs import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, STOPPED, THREADS, TOOK, TRAINED
+from .trial_attrs import (
+    ASKED,
+    AT_RUNG,
+    AUDITED,
+    CONFIRMS,
+    CONFIRMS_SEED,
+    EVENTS,
+    LEASE,
+    STOPPED,
+    THREADS,
+    TOOK,
+    TRAINED,
+)
 
 Sound = Callable[[Any], bool]
 UNREADABLE = (ValueError, LookupError, TypeError, AssertionError, ArithmeticError, RecursionError)
@@ -40,6 +52,11 @@ def is_seconds(value: Any) -> bool:
 
 is_text = is_a(str)
 is_text_or_none = is_a(str, type(None))
+_LEASE: dict[str, Sound] = {
+    **dict.fromkeys(("token", "worker", "request"), is_text),
+    **dict.fromkeys(("seconds", "heard"), is_seconds),
+    "end": is_a(dict, type(None)),
+}
 _TRIAL: dict[str, Sound] = {
     **dict.fromkeys((CONFIRMS, CONFIRMS_SEED, AUDITED, AT_RUNG, "retries"), is_count),
     **dict.fromkeys(("error", "reason", "traceback"), is_text),
@@ -48,7 +65,13 @@ _TRIAL: dict[str, Sound] = {
 _TRIAL_SYSTEM: dict[str, Sound] = {
     **dict.fromkeys((TRAINED, THREADS), is_count),
     TOOK: is_seconds,
+    ASKED: lambda value: type(value) is dict and is_text(value.get("request")),
     STOPPED: lambda value: type(value) is dict and is_text(value.get("kind")) and is_text(value.get("why")),
+    LEASE: lambda value: (
+        type(value) is dict
+        and value.keys() == _LEASE.keys()
+        and all(sound(value[key]) for key, sound in _LEASE.items())
+    ),
 }
 
 

@@ -167,6 +167,22 @@ class DriverConnection:
             )
 
 
+def locked_studies(engine: sqlalchemy.Engine) -> set[int]:
+    """The keys of the studies that drivers have locked on a PostgreSQL server, from whichever machine.
+
+    Of another database that is unknown: a SQLite file's locks are files, and MySQL lists none.
+    """
+    if engine.dialect.name != "postgresql":
+        return set()
+    held = (
+        "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = "
+    )
+    mine = " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    with engine.connect() as connection:
+        rows = connection.exec_driver_sql(f"{held}{_POSTGRESQL_CLASS}{mine}").all()
+    return {int(key) for (key,) in rows}
+
+
 def patiently(action: Callable[[], T], say: Callable[[str], None]) -> T:
     """Perform an action, retrying while the database is unavailable and saying so."""
     while True:

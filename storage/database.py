@@ -7,6 +7,7 @@ to its driver: neither the engine nor Optuna's storage has it in its URL.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import tempfile
@@ -352,19 +353,19 @@ def check_file(file: Path, *, create: bool, wait: float = BUSY_SECONDS) -> None:
             raise StorageError(f"{path} is not a regular file, so not part of a database")
     if create and not is_writable(file):
         raise StorageError(f"the database {file} or its folder cannot be written")
-    try:
-        with file.open("rb") as stream:
-            head = stream.read(16)
-    except OSError as error:
-        raise StorageError(f"cannot read the database {file}: {error.strerror}") from error
-    if head and head != b"SQLite format 3\x00":
+    # Only SQLite opens the file: where a process closes a descriptor of its own, the system releases all of
+    # its locks on the file, and others would remove the log that its connections still use.
+    if not os.access(file, os.R_OK):
+        raise StorageError(f"cannot read the database {file}: {os.strerror(errno.EACCES)}")
+    size = file.stat().st_size
+    if 0 < size < 512:  # SQLite's smallest page
         raise StorageError(f"{file} is not a SQLite database")
-    if not head and not create:
+    if size:
+        _check_tables(file, wait)
+    elif not create:
         raise StorageError(
             f"the database {file} is empty; a search fills it (hpsearch run SPACE)", code="database-missing"
         )
-    if head:
-        _check_tables(file, wait)
 
 
 def _make(file: Path) -> None:
@@ -388,6 +389,11 @@ def _fill(file: Path) -> None:
     storage.engine.dispose()  # the last connection writes the log into the file
 
 
+def _begins_as_database(file: Path) -> bool:
+    with file.open("rb") as stream:  # that SQLite cannot use: nobody has a lock on it
+        return stream.read(16) == b"SQLite format 3\x00"
+
+
 def _check_tables(file: Path, wait: float) -> None:
     """Raise `StorageError` for another application's database, before it is changed in any way."""
     try:
@@ -399,6 +405,8 @@ def _check_tables(file: Path, wait: float) -> None:
             raise DatabaseUnavailable(str(error)) from error
         raise StorageError(f"cannot open the database {file}: {error}") from error
     except sqlite3.Error as error:
+        if error.sqlite_errorname == "SQLITE_NOTADB" and not _begins_as_database(file):
+            raise StorageError(f"{file} is not a SQLite database") from error
         raise StorageError(damaged(file, str(error))) from error
     if tables and not {"studies", "version_info"} <= tables:
         raise StorageError(f"the database {file} is another application's; choose another file")

@@ -4,6 +4,8 @@ runs/<study>/<trial>/checkpoint/         written by the objective; kept for the 
 runs/<study>/<trial>/checkpoint.sealed/  a copy as of the last report, to resume from
 runs/<study>/<trial>/metrics.jsonl       every report with its metrics
 runs/<study>/<trial>/output.log          what the trial printed
+runs/<study>/<trial>/rest.json           what a script has reported after its trial was paused
+runs/<study>/<trial>/counted.jsonl       when the reports of a script came that gives them no steps
 runs/<study>/<trial>/config.json         its configuration, ready for `hpsearch train`
 runs/<study>/.study                      the study that the folder belongs to (`claims.py`)
 """

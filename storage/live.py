@@ -13,7 +13,6 @@ import copy
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import optuna
@@ -22,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import exc
 
 from . import DatabaseUnavailable, Refused, StorageError
+from .commands import COMMAND_PREFIX, StudyCommand
 from .connection import DriverConnection
 from .damage import cause, readable
 from .in_memory import StudyInMemory
@@ -38,29 +38,6 @@ from .rows import (
     write_attrs,
     write_trial,
 )
-
-
-@dataclass(frozen=True)
-class StudyCommand:
-    """A command of another process to the driver."""
-
-    do: str  # stop, pause, resume; kill or retry a trial
-    trial: int | None = None
-    driver: int | None = None  # the process that it is meant for, where that is known
-
-    @classmethod
-    def parse(cls, stored: str) -> StudyCommand:
-        """Parse an attribute, which any program may have written."""
-        data = json.loads(stored)
-        match data:
-            case {"do": str(do)}:
-                numbers = (data.get(name) for name in ("trial", "driver"))
-                trial, driver = (number if isinstance(number, int) else None for number in numbers)
-                return cls(do, trial, driver)
-        return cls(stored)
-
-
-COMMAND_PREFIX = "hpsearch:command:"  # followed by something unique: a study attribute that holds a command
 
 
 class _TrialRun(Exception):

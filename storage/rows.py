@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 TRIALS = models.TrialModel.__table__
 PARAMS = models.TrialParamModel.__table__
 VALUES = models.TrialValueModel.__table__
-_REPORTS = models.TrialIntermediateValueModel.__table__
+REPORTS = models.TrialIntermediateValueModel.__table__
 _USER = models.TrialUserAttributeModel.__table__
 _SYSTEM = models.TrialSystemAttributeModel.__table__
 STUDIES = models.StudyModel.__table__
@@ -165,7 +165,7 @@ def write_trial(
     reports = trial.intermediate_values.items()
     _insert_all(connection, VALUES, [key | _value_row(*each) for each in values])
     _insert_all(connection, PARAMS, [key | _param_row(trial, n) for n in trial.params if n not in old.params])
-    _insert_all(connection, _REPORTS, [key | _report_row(s, v) for s, v in reports if s not in old.steps])
+    _insert_all(connection, REPORTS, [key | _report_row(s, v) for s, v in reports if s not in old.steps])
     new = StoredTrial.of(trial, old.row)
     write_attrs(connection, _USER, key, new.user, old.user)
     write_attrs(connection, _SYSTEM, key, new.system, old.system)
@@ -224,7 +224,7 @@ def read_trials(
         return groups
 
     params = by_trial(PARAMS, "param_id", "param_name", "param_value", "distribution_json")
-    reports = by_trial(_REPORTS, "step", "step", "intermediate_value", "intermediate_value_type")
+    reports = by_trial(REPORTS, "step", "step", "intermediate_value", "intermediate_value_type")
     values = by_trial(VALUES, "objective", "value", "value_type")
     user, system = (by_trial(table, "key", "key", "value_json") for table in (_USER, _SYSTEM))
     distribution = cache(json_to_distribution)  # the same few distributions occur again and again

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -20,7 +18,7 @@ from optuna.study import StudyDirection
 from optuna.study.study import _SYSTEM_ATTR_METRIC_NAMES
 from optuna.trial import FrozenTrial, TrialState
 
-from . import DatabaseUnavailable, StorageError
+from . import DatabaseUnavailable, StorageError, missing_study
 from .attributes import (
     UNREADABLE,
     check,
@@ -39,7 +37,7 @@ from .damage import readable
 from .database import Tables, open_storage
 from .figures import StudyFigures, decisive_trials, member, study_figures, value_of
 from .files import copied_files, has_files, has_trials, remove_folder, study_folder
-from .live import COMMAND_PREFIX, LiveStorage, StudyCommand
+from .live import LiveStorage
 from .rows import (
     STUDIES,
     STUDY_SYSTEM,
@@ -48,11 +46,13 @@ from .rows import (
     insert_study,
     write_attrs,
 )
+from .wanted import WANTED, is_wanted
 from .workspace import Workspace
 
 SPEC = "hpsearch:spec"  # the space file as resolved, plain JSON
 PROVENANCE = "hpsearch:provenance"  # versions, commit, backend, start
 ELAPSED = "hpsearch:elapsed_seconds"  # searched so far, over all resumes
+SPACE_FOLDER = "hpsearch:space_folder"  # of the space file, in which a user's objective has its files
 TEXTS = "hpsearch:texts"  # the SHA-256 of each text that it trains on, by its path
 FOLDER = "hpsearch:folder"  # the name of its folder under runs
 MEMORY = "hpsearch:memory"  # what trials take of this machine's memory, as far as it was measured
@@ -85,15 +85,16 @@ _KINDS = {
         space=is_text_or_none,
     ),
     ELAPSED: is_seconds,
+    SPACE_FOLDER: is_text,
     TEXTS: lambda value: type(value) is dict and all(map(is_text, value.values())),
     ID: is_text,
     FOLDER: is_text,  # `study_folder` makes a name of whatever it is
     MEMORY: is_a(dict, type(None)),
     PHASE: lambda value: value in tuple(Phase),
     PAUSED: is_a(bool),
+    WANTED: is_wanted,
 }
 Winner = Callable[[str, dict[str, Any], list[FrozenTrial]], FrozenTrial | None]
-ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks several times a second
 
 
 @dataclass(frozen=True)
@@ -247,12 +248,15 @@ def _make(
     row = study_keys(database).get(name)
     stored: dict[str, Any] = {} if row is None else database.get_study_user_attrs(row)
     begins = SPEC not in stored
+    made = PROVENANCE not in stored  # at most: it may have been made without being searched
+    empty = row is None or (made and not database.get_all_trials(row, deepcopy=False))
     if row is not None and begins:
         directions = [direction.name.lower() for direction in database.get_study_directions(row)]
-        if database.get_all_trials(row, deepcopy=False) or directions != [goal]:
+        if not empty or directions != [goal]:
             message = f'the study "{name}" was made by another program; choose another name'
             raise StorageError(message, code="name-taken")
-    new = {key: value for key, value in attrs.items() if begins or (key == ID and ID not in stored)}
+    lacks = (attrs.keys() if empty else {ID}) - stored.keys()
+    new = {key: value for key, value in attrs.items() if begins or key in lacks}
     try:
         with readable(), database.engine.begin() as connection:
             if row is None:
@@ -286,11 +290,7 @@ def load_study(storage: RDBStorage, name: str) -> optuna.Study:
     """
     names = study_keys(storage)
     if name not in names:
-        near = difflib.get_close_matches(name, names, 1)
-        hint = (
-            f', did you mean "{near[0]}"?' if near else f"; there are: {', '.join(sorted(names)) or 'none'}"
-        )
-        raise StorageError(f'there is no study "{name}"{hint}', code="study-missing")
+        raise missing_study(name, names)
     return optuna.load_study(study_name=name, storage=storage)
 
 
@@ -356,6 +356,17 @@ def summaries(
         return [_summary(connection, name, row, figures, winner) for name, row in names.items()]
 
 
+def summary_of(
+    database: RDBStorage | Tables, name: str, winner: Winner = lambda name, spec, trials: None
+) -> StudySummary | None:
+    """One study of the database, as `summaries` has it; None where there is no such study."""
+    key = study_keys(database).get(name)
+    if key is None:
+        return None
+    with readable(), database.engine.connect() as connection:
+        return _summary(connection, name, key, None, winner)
+
+
 def _summary(
     connection: sqlalchemy.Connection,
     name: str,
@@ -404,19 +415,6 @@ def _summary(
         budget=spec.get("budget", {}).get("trials"),
         paused=bool(attrs.get(PAUSED)),
     )
-
-
-def command(study: optuna.Study, asked: StudyCommand) -> bool:
-    """Ask the driver of a study for something; whether it took the command within a few seconds."""
-    key = f"{COMMAND_PREFIX}{uuid.uuid4().hex}"
-    with readable():
-        study.set_user_attr(key, {name: value for name, value in asdict(asked).items() if value is not None})
-    deadline = time.monotonic() + ANSWER_SECONDS
-    while time.monotonic() < deadline:
-        time.sleep(0.1)
-        if key not in study.user_attrs:
-            return True
-    return False
 
 
 def sharing_folder(database: RDBStorage, name: str) -> list[str]:

@@ -28,6 +28,7 @@ from .locks import driver_lock
 from .passwords import hidden
 from .rows import STUDIES, STUDY_USER, TRIALS, belongs, drop_leftovers, insert, study_tables, write_attrs
 from .studies import FOLDER, attrs_of, folder_in, load_study, study_keys
+from .wanted import WANTED
 from .workspace import Workspace
 
 BATCH = 5_000  # rows in memory at a time
@@ -103,7 +104,10 @@ def _copy_rows(
     for table in tables:
         copier.insert(table)
     rows = sum(map(copier.compare, tables))
-    write_attrs(new, STUDY_USER, {"study_id": copier.keys[STUDIES][study]}, attrs, {})
+    copied = copier.keys[STUDIES][study]
+    wanted = STUDY_USER.c.study_id == copied, STUDY_USER.c.key == WANTED
+    new.execute(STUDY_USER.delete().where(*wanted))  # of the original alone
+    write_attrs(new, STUDY_USER, {"study_id": copied}, attrs, {})
     return Copied(trials=len(copier.keys[TRIALS]), rows=rows, cut=copier.cut)
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,13 @@ def make_spec() -> Callable[..., Spec]:
     return small
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose extra libraries, the arguments of its mark, are not installed here."""
+    needed = {name for mark in item.iter_markers("extras") for name in mark.args}
+    if missing := sorted(name for name in needed if find_spec(name) is None):
+        pytest.skip(f"needs {', '.join(missing)}")
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out on Ray, and in PostgreSQL, what they have no part in: no backend talks to a database."""
@@ -124,7 +132,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     arrange(items)
 
 
-@pytest.fixture(params=["optuna", pytest.param("ray", marks=pytest.mark.ray)])
+@pytest.fixture(params=["optuna", pytest.param("ray", marks=pytest.mark.ray), "remote"])
 def backend_name(request: pytest.FixtureRequest) -> str:
     """The backend that a test of the contract runs on: every one there is, in turn."""
     name: str = request.param
@@ -174,6 +182,7 @@ def bench(
     def start_ray() -> None:
         request.getfixturevalue("shared_ray")
 
+    monkeypatch.setenv("HPSEARCH_HOME", str(tmp_path / "home"))
     if request.node.get_closest_marker("in_process"):
         monkeypatch.setattr(
             "hpsearch.search.operations.run.make_backend", lambda name, *of: InProcessBackend(*of[:2])

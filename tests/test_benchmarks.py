@@ -423,7 +423,7 @@ def benchmark(name: str) -> Any:
 def evidence(module: Any, database: Path) -> Any:
     """Three trials that ran to their ends, and what they noted."""
     with closing(sqlite3.connect(database)) as connection:
-        connection.execute("CREATE TABLE trials (number INTEGER)")
+        connection.execute("CREATE TABLE trials (study_id INTEGER, number INTEGER)")
     trials, notes = [], {}
     for number in range(3):
         params = {"x": number / 10, "y": number / 7}
@@ -477,7 +477,7 @@ def run_twice(found: Any) -> None:
 
 def write_twice(found: Any) -> None:
     with closing(sqlite3.connect(found.database)) as connection, connection:
-        connection.execute("INSERT INTO trials VALUES (0), (1), (1)")
+        connection.execute("INSERT INTO trials VALUES (1, 0), (1, 1), (1, 1), (2, 1)")
 
 
 @pytest.mark.parametrize(

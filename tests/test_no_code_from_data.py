@@ -54,11 +54,14 @@ ALLOWED = {
     ("objectives/user/config_file.py", "YAML() of another type than safe"): "the same, with its comments",
     ("objectives/tables/sklearn.py", "import_module"): "a part of scikit-learn, by its name in ESTIMATORS",
     ("objectives/tables/columns.py", "skops.io.load"): "a model, of scikit-learn's and numpy's types alone",
+    ("search/service/known.py", ".load"): "the tokens of a user's servers, by the safe kind",
+    ("search/service/home.py", ".load"): "the settings of a server's owner, by the safe kind",
+    ("search/service/server.py", "config.load"): "uvicorn reads the certificate",
     ("search/operations/__init__.py", "import_module"): "an operation's, by its name in a table",
     ("objectives/user/function.py", "import_module"): "what the space's `objective:` names",
     ("objectives/user/function.py", "exec_module"): "the same, where it names a file",
 }
-OWN_LOADERS = {"json.loads", "json.load", "spaces.load", "spaces.loads"}
+OWN_LOADERS = {"json.loads", "json.load", "tomllib.loads", "spaces.load", "spaces.loads"}
 
 
 def dotted(node: ast.AST) -> str:

@@ -82,6 +82,14 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert result.returncode == 0, result.stderr
 
 
+def test_a_worker_loads_nothing_heavy() -> None:
+    """A space may ask for one per trial."""
+    heavy = (*HEAVY, "pydantic", "hpsearch.spaces")
+    code = f"import sys; import hpsearch.search.backends.worker.__main__; assert not {{*{heavy!r}}} & {{*sys.modules}}"
+    result = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
 @pytest.mark.parametrize("name", ["trainer", "storage", "search", "spaces", "objectives"])
 def test_a_users_module_of_the_same_name_is_theirs(tmp_path: Path, name: str) -> None:
     (tmp_path / f"{name}.py").write_text("MINE = True\n")

@@ -9,37 +9,34 @@ them fails, or when the trial ends.
 
 from __future__ import annotations
 
-import difflib
-import json
 import os
 import re
 import shlex
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
-from ..base import NothingReported, ObjectiveError, ScriptError, Trial
+from ..base import NothingReported, ObjectiveError, ScriptError, Trial, TrialStopped
 from ..processes import rendezvous
-from ..reports import LineSplitter, PrintedReport, ReportFinder
-from .config_file import CONFIG_MACRO, copies, write_config
+from ..reports import PrintedReport
+from .counting import Count
+from .macros import absent, as_text, expand, flat, own_values
 from .output import POLL_SECONDS, SILENCE_SECONDS, Output, Process
-from .shell import MACRO, without_absent
-from .writing import SIGNALLING, FileState, half_written, let_write, set_aside, unfinished
+from .rest import Numbered, Rest
+from .shell import without_absent
+from .sources import Arrived, Source, lines_before, source_of
+from .writing import SIGNALLING, FileState, await_save, half_written, let_write, set_aside, unfinished
 
+SAVES = re.compile(r"\$\{?(checkpoint|resume_from)\b")  # macros that tell a script where to save
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
+END_SECONDS = 0.5  # for a script that has reported past its pause to end by itself
 LATE_SECONDS = 0.5  # several reports at once are late if they follow so much silence
 # Makes programs print UTF-8 without buffering, also into a pipe.
 UNBUFFERED = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "GFORTRAN_UNBUFFERED_PRECONNECTED": "y"}
-# Macros for several words, as in W&B sweeps.
-LIST_MACROS = ("env", "interpreter", "args", "args_no_hyphens", "args_no_boolean_flags", "args_json")
-TRIAL_MACROS = ("seed", "checkpoint", "resume_from", "run")  # macros for values that differ in each trial
 
 
 @dataclass(frozen=True)
@@ -56,26 +53,45 @@ class CommandObjective:
     metric: str
     processes: int = 1
     parameters: Collection[str] = ()
+    folder: str | None = None  # of the space file, in which its script and configuration files are
+    report: Mapping[str, str] = field(default_factory=dict)  # the source of its values; empty: its output
 
     def __call__(self, trial: Trial, /) -> float:
+        rest = Rest.of(trial)
+        if rest is not None and rest.ended:
+            return rest.deliver(trial)
         own = own_values(trial)
         params = flat(trial.params)
-        words = expand(without_absent(self.command, absent(self.parameters, params)), params, own)
+        words = expand(
+            without_absent(self.command, absent(self.parameters, params)), params, own, self.folder
+        )
         environment = os.environ | UNBUFFERED | {"HPSEARCH_TRIAL": str(trial.number)}
         environment |= {f"HPSEARCH_{name.upper()}": as_text(value) for name, value in own.items()}
+        count = Count(trial, rest)
+        source = source_of(self.report, self.metric, trial, {**own, **params}, count.before)
+        for name, value in source.environment.items():
+            environment.pop(name, None) if value is None else environment.update({name: value})
+        environment.pop("RANK", None)  # of a launcher around the search
         ranks: list[Process] = []
-        delivery = _Delivery(trial)
+        delivery = _Delivery(trial, count, rest)
+        delivery.saves = any(map(SAVES.search, self.command))
         written: dict[Path, FileState] = {}
-        with rendezvous(self.processes) as variables:
+        with closing(source), rendezvous(self.processes) as variables:
             try:
                 for rank, of_rank in enumerate(variables):
                     ranks.append(_started(words, environment | of_rank, leads=rank == 0))
-                with Output(ranks) as output:
+                with Output(ranks, lines_before(trial)) as output:
                     try:
-                        return self._follow(words[0], ranks, output, delivery)
-                    except BaseException:
+                        return self._follow(words[0], ranks, output, source, delivery)
+                    except BaseException as error:
+                        stopped = isinstance(error, TrialStopped)
+                        if stopped and delivery.rest:
+                            output.drain(END_SECONDS)
                         written = let_write(ranks, trial.checkpoint, output, delivery.times)
+                        has_ended = all(rank.poll() == 0 for rank in ranks)
                         _terminate(ranks, output)
+                        if stopped:
+                            delivery.keep_rest(source, output, has_ended=has_ended)
                         raise
             finally:
                 with SIGNALLING:
@@ -83,22 +99,25 @@ class CommandObjective:
                     _kill_groups(ranks)  # processes that the script started and left behind
                     set_aside([*half, *unfinished(written)])
 
-    def _follow(self, name: str, ranks: Sequence[Process], output: Output, delivery: _Delivery) -> float:
-        """Pass on the reports of rank 0 as they come, until all ranks have ended. Returns the last value."""
-        lines, reports = LineSplitter(), ReportFinder(self.metric)
-        for piece in output.pieces():
-            printed = [report for line in lines.feed(piece.text) for report in reports.read(line)]
-            delivery.add(printed, piece.waited)
-        delivery.add([report for line in lines.end() for report in reports.read(line)])
+    def _follow(
+        self, name: str, ranks: Sequence[Process], output: Output, source: Source, delivery: _Delivery
+    ) -> float:
+        """Pass on the reports of a trial as they come, until all ranks have ended. Returns the last value."""
+        for piece in output.pieces(source.every):
+            delivery.add(source, source.take(piece))
+        delivery.add(source, source.end())
         _wait(name, ranks, output)
+        if delivery.value is None and delivery.earlier is not None:  # nothing was left to train
+            return delivery.earlier.deliver(delivery.trial)
         if delivery.value is None:
             raise NothingReported(
-                f'the command ended without reporting "{self.metric}"; it must print lines such as '
-                + json.dumps({"step": 1, self.metric: 0.5}),
-                detail=_in_words(reports.near_misses, output.last_errors(0)),
+                f'the command ended without reporting "{self.metric}"; it must {source.asks}',
+                detail=_in_words(source.near_misses, output.last_errors(0)),
             )
-        if reports.unusable:
-            unusable = f"it printed lines that are not valid reports: {' and '.join(reports.unusable)}"
+        for kind, text in source.remarks():
+            delivery.trial.remark(kind, text)
+        if source.unusable:
+            unusable = f"it printed lines that are not valid reports: {' and '.join(source.unusable)}"
             delivery.trial.remark("unusable", unusable)
         return delivery.value
 
@@ -106,33 +125,69 @@ class CommandObjective:
 class _Delivery:
     """Passes the reports of one attempt on to its trial."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, count: Count, earlier: Rest | None) -> None:
+        """`earlier`: what the attempt before has reported after its pause."""
         self.trial = trial
+        self.count = count
+        self.earlier = earlier
+        self.rest: list[Numbered] = []  # after the report at which the trial was stopped
         self.value: float | None = None  # of the last report
         self.times: list[int] = []  # of the last two reports, in nanoseconds like file times
+        self.saves = False  # whether the script is told where to save
         self._last: int | None = None  # step
         self._counts = True  # whether reports are counted, because none has had a step
 
-    def add(self, printed: Sequence[PrintedReport], waited: float = 0.0) -> None:
-        """Report what was printed at once, after `waited` seconds of silence.
+    def add(self, source: Source, arrived: Arrived) -> None:
+        """Report what has arrived at once.
 
         Several reports after a long silence were printed one by one, but held in a buffer: the training has
         already reached the last of them.
         """
-        numbered = list(self._numbered(printed))
+        if arrived.from_first:
+            self.count.from_first()
+        if arrived.found:
+            for kind, text in source.remarks():
+                self.trial.remark(kind, text)
+        numbered, waited = list(self._numbered(arrived.found)), arrived.waited
         if len(numbered) > 1 and waited >= LATE_SECONDS:
             (first, _), *_, (last, _) = numbered
             self.trial.trained = last
+            buffered = (
+                "" if source.every is not None else ": its output is buffered; flush it after each report"
+            )
             self.trial.remark(
                 "late",
                 f"its reports of steps {first} to {last} came together after {waited:.1f} s of silence, "
-                "too late for early stopping if it trained between them: its output is buffered; "
-                "flush it after each report",
+                f"too late for early stopping if it trained between them{buffered}",
             )
-        for step, report in numbered:
+        if numbered and self.earlier is not None:
+            # What the checkpoint from which the script resumes already had in it is not reported again.
+            numbered[:0] = [each for each in self.earlier.reports if each[0] < numbered[0][0]]
+            self.earlier.forget(self.trial)
+            self.earlier = None
+        for place, (step, report) in enumerate(numbered, 1):
+            if self.saves and not self.times:
+                await_save(self.trial.checkpoint)
             self.value = report.value
             self.times = [*self.times[-1:], time.time_ns()]
-            self.trial.report(report.value, step=step, **report.metrics)
+            if report.step is None or report.counted:
+                self.count.note(step)
+            try:
+                self.trial.report(report.value, step=step, **report.metrics)
+            except TrialStopped:
+                self.rest = numbered[place:]
+                raise
+
+    def keep_rest(self, source: Source, output: Output, *, has_ended: bool) -> None:
+        """Keep the reports after the one at which the trial was stopped, for when it is promoted."""
+        arrived = [source.take(output.take_drained())]
+        if has_ended:  # else the last line may be half a one
+            arrived.append(source.end())
+        for reports in arrived:
+            self.rest += self._numbered(reports.found)
+        last = self.rest[-1][1].value if self.rest else self.value
+        if last is not None and (self.rest or has_ended):
+            Rest(last, has_ended, self.rest).keep(self.trial)
 
     def _numbered(self, printed: Sequence[PrintedReport]) -> Iterator[tuple[int, PrintedReport]]:
         """Reports with their steps, which are counted if none has one. Steps that do not rise are dropped.
@@ -141,8 +196,11 @@ class _Delivery:
         """
         for report in printed:
             self._counts = self._counts and report.step is None
-            last = self._last or 0
-            step = report.step if report.step is not None else last + 1 if self._counts else last
+            last = self.count.before if self._last is None else self._last
+            if report.step is None:
+                step = last + 1 if self._counts else last
+            else:
+                step = report.step + (self.count.offset if report.counted else 0)
             if self._last is not None and step <= self._last:
                 again = f"step {step}" if report.step is not None else "without a step"
                 self.trial.remark(
@@ -192,121 +250,6 @@ def _wait(name: str, ranks: Sequence[Process], output: Output) -> None:
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"exited with code {code}"
     of = f", rank {rank}," if len(ranks) > 1 else ""
     raise ScriptError(f"{name}{of} {how}", detail=_in_words((), output.last_errors(rank)))
-
-
-def own_values(trial: Trial) -> dict[str, Any]:
-    """The values that differ in each trial, for macros and environment variables of these names."""
-    values = trial.seed, str(trial.checkpoint), str(trial.resume_from or ""), str(trial.checkpoint.parent)
-    return dict(zip(TRIAL_MACROS, values, strict=True))
-
-
-def absent(parameters: Iterable[str], params: Mapping[str, Any]) -> list[str]:
-    """The parameters of a space that a trial with `params` does not have."""
-    return [name for name in parameters if not any(f"{each}.".startswith(f"{name}.") for each in params)]
-
-
-def expand(
-    command: list[str], params: dict[str, Any], own: Mapping[str, Any] = MappingProxyType({})
-) -> list[str]:
-    """The command's words with their macros replaced.
-
-    A word that is only a list macro becomes several words. `own` are the `own_values` of the trial; a
-    parameter of the same name takes precedence. An option with `${resume_from}` is left out if there is no
-    checkpoint to resume from. Raises `ObjectiveError` for an unknown macro, or a missing file.
-    """
-    lists: dict[str, list[str]] = {
-        "${env}": ["/usr/bin/env"],
-        "${interpreter}": [sys.executable],
-        "${args}": [f"--{name}={as_text(value)}" for name, value in params.items()],
-        "${args_no_hyphens}": [f"{name}={as_text(value)}" for name, value in params.items()],
-        "${args_no_boolean_flags}": list(_without_boolean_flags(params)),
-        "${args_json}": [json.dumps(params)],
-    }
-    starts_over = {**own, **params}.get("resume_from") == ""
-    copied = {file: Path(own.get("run", ""), name) for file, name in copies(command).items()}
-    words: list[str] = []
-    for word in command:
-        if word in lists:
-            words += lists[word]
-        elif not (starts_over and word.endswith("=${resume_from}")):
-            words.append(_fill(word, params, own, copied))
-    if command and command[0] in ("python", "python3"):
-        words[0] = sys.executable  # so that the script has the search's environment
-    return words
-
-
-def _fill(word: str, params: dict[str, Any], own: Mapping[str, Any], copied: Mapping[str, Path]) -> str:
-    known = {**own, **params}
-
-    def value_of(macro: re.Match[str]) -> str:
-        if (config := CONFIG_MACRO.fullmatch(macro[0])) is not None:
-            target = copied[config["file"]]
-            values = params | _assigned(config["own"], own)
-            write_config(Path(config["file"]).expanduser(), values, target)
-            return str(target)
-        return as_text(known[macro[1]])
-
-    if (unknown := unknown_macro(word, known)) is not None:
-        raise ObjectiveError(unknown)
-    return MACRO.sub(value_of, word)
-
-
-def unknown_macro(word: str, known: Collection[str]) -> str | None:
-    """What is wrong with the macros in a word of a command; `known` are the allowed names."""
-    if word in (f"${{{name}}}" for name in LIST_MACROS):
-        return None
-    for macro in MACRO.finditer(word):
-        if (config := CONFIG_MACRO.fullmatch(macro[0])) is not None:
-            names = re.findall(r"\$(\w*)", config["own"])
-            strange = next((name for name in names if name not in TRIAL_MACROS), None)
-            if strange is not None:
-                allowed = ", ".join(f"${name}" for name in TRIAL_MACROS)
-                return f'${{config:...}} has "${strange}" in "{config["own"].strip()}"; allowed: {allowed}'
-        elif macro[1] not in known:
-            near = difflib.get_close_matches(macro[1], [*known, *LIST_MACROS], 1)
-            hint = f', did you mean "${{{near[0]}}}"?' if near and near[0] not in LIST_MACROS else ""
-            return (
-                f'the command has an unknown macro in "{word}"{hint}; allowed: ${{PARAMETER}}, '
-                + "".join(f"${{{name}}}, " for name in TRIAL_MACROS)
-                + "${config:FILE}, and as whole words "
-                + ", ".join(f"${{{name}}}" for name in LIST_MACROS)
-            )
-    return None
-
-
-def _assigned(words: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that `${config:FILE train.seed=$seed}` puts into the file besides the parameters."""
-    assigned: dict[str, Any] = {}
-    for word in words.split():
-        name, _, given = word.partition("=")
-        if given.removeprefix("$") in own:
-            value = own[given.removeprefix("$")]
-            assigned[name] = None if value == "" else value
-        else:
-            assigned[name] = re.sub(r"\$(\w+)", lambda macro: as_text(own[macro[1]]), given)
-    return assigned
-
-
-def _without_boolean_flags(params: dict[str, Any]) -> Iterator[str]:
-    """W&B's form for the action `store_true` of argparse: a flag for True, nothing for False."""
-    for name, value in params.items():
-        if value is True:
-            yield f"--{name}"
-        elif value is not False:
-            yield f"--{name}={as_text(value)}"
-
-
-def as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def flat(params: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested parameters under their dotted names."""
-    flattened: dict[str, Any] = {}
-    for name, value in params.items():
-        nested = isinstance(value, dict)
-        flattened |= flat(value, f"{prefix}{name}.") if nested else {f"{prefix}{name}": value}
-    return flattened
 
 
 def signal_name(number: int) -> str:

@@ -11,7 +11,8 @@ import copy
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +33,23 @@ MAX_DEPTH = 100  # levels of nesting
 
 # The macro in a command: the file, and assignments of values of the trial itself.
 CONFIG_MACRO = re.compile(r"\$\{config:(?P<file>[^}]+?)(?P<own>(?:\s+[\w.]+=[^\s}]*\$[^\s}]+)*)\s*(?:\}|$)")
+OWN_NAME = re.compile(r"\$(checkpoint:[^\s}]+|\w*)")  # in such an assignment
 
 
 def write_config(source: Path, values: Mapping[str, Any], target: Path) -> None:
-    """Write a copy of the YAML or JSON file `source` to `target`, with `values` at their dotted names.
+    """Write a copy of a YAML, JSON or TOML file to `target`, with `values` at their dotted names.
 
-    Raises `ObjectiveError` if the file is missing, or a value has no place in it.
+    A number in a name is the index of a list's element. TOML has no null: a name whose value is null is left
+    out of it. Raises `ObjectiveError` if the file is missing, or a value has no place in it.
     """
-    content, is_json = _read(source, _yaml())
-    if isinstance(content, dict | list):
-        _part(content, set())
+    if _format(source) == "TOML":
+        write_anew(target, toml_with(_text(source), values, source))
+        return
+    content = _read(source, _yaml())
+    _part(content, set())
     for name, value in values.items():
-        _put(content, name, value, source)
-    write_anew(target, json.dumps(content, indent=2) if is_json else _dumped(content))
+        _put(content, name, _quoted(value), source)
+    write_anew(target, json.dumps(content, indent=2) if _format(source) == "JSON" else _dumped(content))
 
 
 def copies(command: Iterable[str]) -> dict[str, str]:
@@ -58,16 +63,31 @@ def copies(command: Iterable[str]) -> dict[str, str]:
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """The content of a YAML or JSON file. Raises `ObjectiveError` if it is not a mapping."""
+    """The content of a YAML, JSON or TOML file. Raises `ObjectiveError` if it is not a mapping."""
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _Constructor
-    return _read(file, yaml)[0]
+    return _read(file, yaml)
 
 
-def check_config(command: Iterable[str], names: Iterable[str]) -> None:
-    """Raise `ObjectiveError` if a configuration file is invalid, or has no place for a parameter's name."""
+def with_values(content: dict[str, Any], values: Mapping[str, Any], source: Path) -> dict[str, Any]:
+    """The content of a file with other values. Raises `ObjectiveError` if one has no place in it."""
+    changed = copy.deepcopy(content)
+    for name, value in values.items():
+        _put(changed, name, value, source)
+    return changed
+
+
+def check_config(
+    command: Iterable[str],
+    names: Iterable[str],
+    placed: Callable[[str], Path] = lambda file: Path(file).expanduser(),
+) -> None:
+    """Raise `ObjectiveError` if a configuration file is invalid, or has no place for a parameter's name.
+
+    `placed` is the path of a file that a word of a command names.
+    """
     for macro in (macro for word in command for macro in CONFIG_MACRO.finditer(word)):
-        source = Path(macro["file"]).expanduser()
+        source = placed(macro["file"])
         content = read_config(source)
         for name in (*names, *(own.partition("=")[0] for own in macro["own"].split())):
             _put(content, name, 0, source)
@@ -82,23 +102,54 @@ def real(value: float) -> str:
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}e{sign}{exponent.lstrip('+-')}"
 
 
-def _read(source: Path, yaml: YAML) -> tuple[dict[str, Any], bool]:
-    """The content of a file, and whether it is JSON. Raises `ObjectiveError` if it is not a mapping."""
+def _format(source: Path) -> str:
+    return {".json": "JSON", ".toml": "TOML"}.get(source.suffix.lower(), "YAML")
+
+
+def _text(source: Path) -> str:
     try:
-        text = source.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        return source.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
         raise ObjectiveError(f"the configuration file {source} cannot be read: {error}") from error
-    is_json = source.suffix.lower() == ".json"
-    what = "JSON" if is_json else "YAML"
+
+
+def _read(source: Path, yaml: YAML) -> dict[str, Any]:
+    """The content of a file. Raises `ObjectiveError` if it is not a mapping."""
+    text, what = _text(source), _format(source)
     try:
-        if not is_json:
+        if what == "YAML":
             check_size(text)
-        content = json.loads(text) if is_json else yaml.load(text)
+        if what == "TOML":
+            content = tomllib.loads(text)
+        else:
+            content = json.loads(text) if what == "JSON" else yaml.load(text)
     except (ValueError, YAMLError, RecursionError) as error:
         raise ObjectiveError(f"the configuration file {source} is not valid {what}: {error}") from error
     if not isinstance(content, dict):
         raise ObjectiveError(f"the configuration file {source} does not hold a {what} mapping")
-    return content, is_json
+    return content
+
+
+def toml_with(text: str, values: Mapping[str, Any], source: Path) -> str:
+    """A TOML text with other values; its comments and order stay."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        expected, content = tomllib.loads(text), tomlkit.parse(text)
+    except (ValueError, TOMLKitError, RecursionError) as error:
+        raise ObjectiveError(f"the configuration file {source} is not valid TOML: {error}") from error
+    try:
+        for name, value in values.items():
+            _put(content, name, value, source, null=False)
+            _put(expected, name, value, source, null=False)
+        written = tomlkit.dumps(content)
+        if tomllib.loads(written) != expected:
+            raise ValueError("its tables are in an order that cannot be kept")
+    except (ValueError, TypeError, AttributeError, TOMLKitError, RecursionError) as error:
+        told = f"the configuration file {source} cannot be written with {', '.join(values)}: {error}"
+        raise ObjectiveError(told) from error
+    return written
 
 
 def check_size(text: str) -> None:
@@ -133,16 +184,45 @@ def check_size(text: str) -> None:
             raise ValueError(f"line {line}: nested deeper than {MAX_DEPTH} levels")
 
 
-def _put(content: Any, name: str, value: Any, source: Path) -> None:
+def _put(content: Any, name: str, value: Any, source: Path, *, null: bool = True) -> None:
+    """Put a value at its dotted name. Without `null`, the name of a value that is null is removed."""
     *outer, last = [name] if isinstance(content, dict) and name in content else name.split(".")
-    inside = content
+    inside, path = content, ""
     for part in outer:
-        if isinstance(inside, dict) and inside.get(part) is None:
+        if isinstance(inside, dict) and inside.get(_key(inside, part)) is None:
             inside[part] = {}  # missing, or empty as in `optimizer:`
-        inside = inside[part] if isinstance(inside, dict) else None
-    if not isinstance(inside, dict):
-        raise ObjectiveError(f'the configuration file {source} has no place for the parameter "{name}"')
-    inside[last] = _quoted(value)
+        inside = inside[_place(inside, part, path, name, source)]
+        path = f"{path}.{part}".lstrip(".")
+    place = _place(inside, last, path, name, source)
+    if value is not None or null:
+        inside[place] = value
+    elif isinstance(inside, list):
+        raise ObjectiveError(f'{source} cannot hold null, the value of "{name}", in a list: TOML has no null')
+    else:
+        inside.pop(place, None)
+
+
+def _place(inside: Any, part: str, path: str, name: str, source: Path) -> str | int:
+    """The key or index of a part of a dotted name. Raises `ObjectiveError` if there is no such place."""
+    if isinstance(inside, dict):
+        key: str | int = _key(inside, part)
+        return key
+    told = f'the configuration file {source} has no place for the parameter "{name}"'
+    if not isinstance(inside, list):
+        raise ObjectiveError(f'{told}: "{path}" is a value')
+    last = len(inside) - 1
+    if not part.isdecimal() or int(part) > last:
+        elements = f"elements {path}.0 to {path}.{last}" if last > 0 else f"element {path}.0"
+        has = f"the one {elements}" if last == 0 else f"the {elements}" if last > 0 else "no element"
+        raise ObjectiveError(f'{told}: the list "{path}" has {has}')
+    return int(part)
+
+
+def _key(mapping: dict[Any, Any], part: str) -> Any:
+    """The key for a part of a name: a number where the mapping has that as a number."""
+    if part in mapping:
+        return part
+    return next((key for key in mapping if type(key) is int and str(key) == part), part)
 
 
 def _part(content: Any, seen: set[int]) -> None:

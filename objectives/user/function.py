@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..base import Objective, ObjectiveError
+from .places import placed
+
+Library = Literal["optuna", "ray"]
+LIBRARIES: tuple[Library, ...] = ("optuna", "ray")  # whose functions run as they are
 
 
-def load_function(name: str) -> Objective:
+class SearchBegins(BaseException):
+    """Raised while a file is imported where it would begin a search of its own."""
+
+
+def library_of(name: str) -> Library | None:
+    """The library that a function is written for, by the name of the objective; None for hpsearch."""
+    return next((library for library in LIBRARIES if name.startswith(f"{library}:")), None)
+
+
+def load_function(name: str, folder: str | None = None) -> Objective:
     """Import a user's function. Its folder is put first on the path, so that it can import its own modules.
 
-    Raises `ObjectiveError` if there is no such file, module or function. Errors of the user's code on import
-    pass through.
+    A file is imported up to where it raises `SearchBegins`. Raises `ObjectiveError` if there is no such file,
+    module or function. Errors of the user's code on import pass through.
     """
     module_name, function_name = _split(name)
-    source = find_source(name)
+    source = find_source(name, folder)
     is_file = module_name.endswith(".py")
     sys.path.insert(0, str(source.parent if is_file else Path.cwd()))
-    module = _import_file(source) if is_file else importlib.import_module(module_name)
+    try:
+        module = _import_file(source) if is_file else importlib.import_module(module_name)
+    except SearchBegins as error:
+        raise ObjectiveError(
+            f'objective "{name}": {source} begins a search of its own when it is imported; '
+            'put that under `if __name__ == "__main__":`'
+        ) from error
     function: Any = module
     for part in function_name.split("."):
         function = getattr(function, part, None)
@@ -42,16 +63,18 @@ def load_function(name: str) -> Objective:
     return objective
 
 
-def find_source(name: str) -> Path:
-    """The source file of a user's function, found without importing it.
+def find_source(name: str, folder: str | None = None) -> Path:
+    """The source file of a user's function, found without importing it; a file may be in `folder`.
 
     Raises `ObjectiveError` if there is none.
     """
     module_name, _ = _split(name)
     if module_name.endswith(".py"):
-        path = Path(module_name).expanduser().absolute()
+        path = placed(module_name, folder).absolute()
         if not path.is_file():
-            raise ObjectiveError(f'objective "{name}": there is no file {path}')
+            beside = "" if folder in (None, str(path.parent)) else f", nor in {folder}"
+            problem = f'objective "{name}": there is no file {path}{beside}'
+            raise ObjectiveError(problem + _library_meant(name))
         return path
     for stem in _stems(module_name):
         for candidate in (stem.with_suffix(".py"), stem / "__init__.py"):
@@ -59,7 +82,15 @@ def find_source(name: str) -> Path:
                 return candidate
     raise ObjectiveError(
         f'objective "{name}": there is no module "{module_name}" in {os.getcwd()} or installed'
+        + _library_meant(name)
     )
+
+
+def _library_meant(name: str) -> str:
+    """A hint where the name begins with a misspelt library, as `optuan:train.py:objective`."""
+    first, *others = name.split(":")
+    near = difflib.get_close_matches(first.lower(), LIBRARIES, 1) if len(others) > 1 else []
+    return f'; did you mean "{":".join([*near, *others])}"?' if near else ""
 
 
 def _stems(module_name: str) -> Iterator[Path]:
@@ -73,13 +104,13 @@ def _stems(module_name: str) -> Iterator[Path]:
             yield Path(location).joinpath(*inner)
 
 
-def parameters_read(name: str) -> frozenset[str] | None:
+def parameters_read(name: str, folder: str | None = None) -> frozenset[str] | None:
     """The parameter names that a user's source file reads from `trial.params`.
 
     None if they are unknown: the source does not parse, or passes `params` on as a whole.
     """
     try:
-        tree = ast.parse(find_source(name).read_text(encoding="utf-8"))
+        tree = ast.parse(find_source(name, folder).read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError, OSError):
         return None
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
@@ -89,6 +120,34 @@ def parameters_read(name: str) -> frozenset[str] | None:
         if isinstance(node, ast.Attribute) and node.attr == "params"
     ]
     return frozenset(key for key in keys if key is not None) if keys and None not in keys else None
+
+
+def parameters_suggested(name: str, folder: str | None = None) -> frozenset[str] | None:
+    """The parameter names that the source file of an Optuna objective suggests.
+
+    None if they are unknown: the source does not parse, or some names are computed.
+    """
+    try:
+        tree = ast.parse(find_source(name, folder).read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError, OSError):
+        return None
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr.startswith("suggest_")
+    ]
+    names = [
+        call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None for call in calls
+    ]
+    known = frozenset(place_of(each) for each in names if isinstance(each, str))
+    return known if names and None not in names else None
+
+
+def place_of(name: str) -> str:
+    """The name of a parameter in a space: other characters than letters, digits, _ and dots become _."""
+    return re.sub(r"[^A-Za-z0-9_.]", "_", name)
 
 
 def _key_of(params: ast.Attribute, parents: dict[ast.AST, ast.AST]) -> str | None:
@@ -104,9 +163,12 @@ def _key_of(params: ast.Attribute, parents: dict[ast.AST, ast.AST]) -> str | Non
 
 
 def _split(name: str) -> tuple[str, str]:
-    module, _, function = name.rpartition(":")
+    library = library_of(name)
+    before = f"{library}:" if library else ""
+    module, _, function = name.removeprefix(before).rpartition(":")
     if not module or not all(part.isidentifier() for part in function.split(".")):
-        raise ObjectiveError(f'objective "{name}": write "module:function" or "path/to/file.py:function"')
+        forms = f'"{before}module:function" or "{before}path/to/file.py:function"'
+        raise ObjectiveError(f'objective "{name}": write {forms}')
     return module, function
 
 
@@ -118,5 +180,6 @@ def _import_file(path: Path) -> Any:
         raise ObjectiveError(f"{path} cannot be imported as Python")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    with suppress(SearchBegins):
+        spec.loader.exec_module(module)
     return module

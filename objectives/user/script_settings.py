@@ -18,11 +18,11 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from ..base import ObjectiveError
-from .command import LIST_MACROS, TRIAL_MACROS, as_text, expand, flat
-from .config_file import CONFIG_MACRO, check_size, copies, read_config
-from .shell import MACRO, ShellWord, shell_string, shell_words
+from .config_file import CONFIG_MACRO, check_size, copies, read_config, with_values
+from .macros import TRIAL_MACROS, as_text, expand, flat, is_parameter_list
+from .places import placed
+from .shell import MACRO, SWITCH, ShellWord, macro_name, names_in, shell_string, shell_words, without_absent
 
-PARAMETER_LISTS = tuple(f"${{{name}}}" for name in LIST_MACROS if name.startswith("args"))
 ASSIGNMENT = re.compile(r"(?:--|\+{0,2}(?=[A-Za-z_]))([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 UNFILLED_MACROS = {name: f"${{{name}}}" for name in TRIAL_MACROS if name != "seed"}  # differ in each trial
 UNKNOWN = "${}"  # a value that only the shell knows
@@ -41,25 +41,30 @@ class ScriptSettings:
 
 
 def settings_beside(
-    command: Sequence[str], folder: Path, params: Mapping[str, Any] = MappingProxyType({})
+    command: Sequence[str],
+    folder: Path,
+    params: Mapping[str, Any] = MappingProxyType({}),
+    space_folder: str | None = None,
 ) -> ScriptSettings:
     """The settings of a trial's script, from its configuration files and from the words of its command.
 
     `--alpha=${r}` sets `alpha` to the value of the parameter `r`. The settings of a file come from its copy
-    in the trial's `folder`, which the script has read; if the copy is gone, from the file itself.
+    in the trial's `folder`, which the script has read; if the copy is gone, from the file itself, which may
+    be in `space_folder`.
     """
-    layers, unread = [], {}
+    layers, unread, values = [], {}, flat(dict(params))
     for file, copy in copies(command).items():
         try:
             copied = folder / copy
-            layers.append(read_config(copied if copied.is_file() else Path(file).expanduser()))
+            layers.append(read_config(copied if copied.is_file() else placed(file, space_folder)))
         except ObjectiveError:
             unread[file] = "it cannot be read now, so its other settings are unknown"
     string = shell_string(command)
     if string is not None and shell_words(command[string]) is None:
         unread[command[string]] = "only the shell can split it into words"
-    values, words = flat(dict(params)), list[str]()
-    for before, word in itertools.pairwise([ShellWord(""), *_given(command)]):
+    words = list[str]()
+    nulls = {name for name, value in values.items() if value is None}
+    for before, word in itertools.pairwise([ShellWord(""), *_given(without_absent(command, nulls))]):
         of_an_option = before.text.startswith("-") and "=" not in before.text
         if word.changes and before.text:  # the first word is the program
             setting = f"{before.text} {word.text}" if of_an_option else word.text
@@ -70,7 +75,11 @@ def settings_beside(
 
 
 def changed_files(
-    command: Sequence[str], params: Mapping[str, Any], folder: Path, besides: Iterable[str] = ()
+    command: Sequence[str],
+    params: Mapping[str, Any],
+    folder: Path,
+    besides: Iterable[str] = (),
+    space_folder: str | None = None,
 ) -> list[str]:
     """The configuration files whose settings have changed since the trial.
 
@@ -88,9 +97,11 @@ def changed_files(
         if not copied.is_file():
             continue
         try:
-            now = flat(read_config(Path(file).expanduser())) | flat(dict(params))
-            then = flat(read_config(copied))
-            if any(now.get(name) != then.get(name) for name in (now.keys() | then.keys()) - own):
+            source = placed(file, space_folder)
+            unequal = dict.fromkeys(own)
+            now = flat(with_values(read_config(source), flat(dict(params)) | unequal, source))
+            then = flat(with_values(read_config(copied), unequal, copied))
+            if any(now.get(name) != then.get(name) for name in now.keys() | then.keys()):
                 differing.append(file)
         except ObjectiveError:
             differing.append(file)
@@ -106,11 +117,12 @@ def passed_options(command: Sequence[str], params: Mapping[str, Any], seed: int)
     single = {"seed": seed} | trial
     words: list[str] | None = None
     for before, word in itertools.pairwise(["", *(word.text for word in _given(command))]):
-        if word in PARAMETER_LISTS:
+        if is_parameter_list(word):
             words = [*(words or ()), *expand(["", word], trial)[1:]]
-        elif not CONFIG_MACRO.search(word) and any(f"${{{name}}}" in word for name in single):
-            option = [before] if before.startswith("-") and "${" not in before else []
-            words = [*(words or ()), *option, *expand(["", word], single, UNFILLED_MACROS)[1:]]
+        elif not CONFIG_MACRO.search(word) and not single.keys().isdisjoint(names_in(word)):
+            is_option = before.startswith("-") and "${" not in before and SWITCH.fullmatch(word) is None
+            option = [before] if is_option else []
+            words = [*(words or ()), *expand(["", *option, word], single, UNFILLED_MACROS)[1:]]
     return words
 
 
@@ -129,8 +141,11 @@ def overriding_words(command: Sequence[str], names: Iterable[str]) -> Iterator[t
     files = {name: word for word in command if CONFIG_MACRO.search(word) for name in names}
     passing = {name.replace("-", "_"): word for name, word in files.items()}
     for place, (word, after) in enumerate(itertools.pairwise([*command, "--"])):
-        if word in PARAMETER_LISTS:
+        if is_parameter_list(word):
             passing |= {name.replace("-", "_"): word for name in names if word != "${args_json}"}
+        elif switch := SWITCH.fullmatch(word):
+            ways = filter(None, map(OPTION.fullmatch, (switch["on"], switch["off"])))
+            passing |= {option[1].replace("-", "_"): word for option in ways}
         elif assigned := ASSIGNMENT.fullmatch(word) or OPTION.fullmatch(word):
             name = assigned[1].replace("-", "_")
             if "${" in word or _is_option_of(word, after):
@@ -190,7 +205,7 @@ def _arguments(command: Sequence[str]) -> Sequence[str]:
 
 def _is_option_of(word: str, after: str) -> bool:
     """Whether a word is the option of the macro after it."""
-    plain = after.startswith("${") and after not in PARAMETER_LISTS
+    plain = after.startswith("${") and not is_parameter_list(after) and SWITCH.fullmatch(after) is None
     return word.startswith("-") and "=" not in word and plain
 
 
@@ -198,13 +213,17 @@ def _filled(word: str, params: Mapping[str, Any]) -> str:
     """A word with its macros replaced by parameters; other macros stay."""
 
     def value_of(macro: re.Match[str]) -> str:
-        return as_text(params[macro[1]]) if macro[1] in params else macro[0]
+        name = macro_name(macro[1])
+        if name not in params:
+            return macro[0]
+        value, switch = params[name], SWITCH.fullmatch(macro[0])
+        return as_text(value) if switch is None else switch["on" if value else "off"]
 
-    return word if word in PARAMETER_LISTS else MACRO.sub(value_of, word)
+    return word if is_parameter_list(word) else MACRO.sub(value_of, word)
 
 
 def _is_value(word: str) -> bool:
-    return word not in PARAMETER_LISTS and (not word.startswith("-") or NEGATIVE.match(word) is not None)
+    return not is_parameter_list(word) and (not word.startswith("-") or NEGATIVE.match(word) is not None)
 
 
 def _value(text: str) -> Any:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
 MACRO = re.compile(r"\$\{([^}]*)\}?")
+# `${amp:--amp|--no-amp}`: the words for true and false.
+SWITCH = re.compile(r"\$\{(?P<name>[^}:]+):(?P<on>[^}|]*)\|(?P<off>[^}|]*)\}")
+OWN_FORMS = ("checkpoint", "config")  # macros whose text after the colon is part of what they name
 SHELLS = ("sh", "ash", "bash", "dash", "ksh", "zsh")
 SHELL_STRING_OPTION = re.compile(r"-[A-Za-z]*c")  # the option before a shell's string
 # Quoted, escaped or substituted parts of a word.
@@ -62,6 +65,17 @@ def shell_words(string: str) -> list[list[ShellWord]] | None:
     return [words for words in commands if words]
 
 
+def macro_name(inside: str) -> str:
+    """The name in a macro: `layers` of `${layers:words}`, `checkpoint:last` of that macro of its own."""
+    name = inside.partition(":")[0]
+    return inside if name in OWN_FORMS else name
+
+
+def names_in(word: str) -> list[str]:
+    """The names of the macros in a word."""
+    return [macro_name(macro[1]) for macro in MACRO.finditer(word)]
+
+
 def without_absent(command: Sequence[str], absent: Collection[str]) -> list[str]:
     """A command without the words that name an absent parameter.
 
@@ -70,34 +84,40 @@ def without_absent(command: Sequence[str], absent: Collection[str]) -> list[str]
     """
     if not absent:
         return list(command)
+    return without(command, lambda word: not set(absent).isdisjoint(names_in(word)))
+
+
+def without(command: Sequence[str], goes: Callable[[str], bool]) -> list[str]:
+    """A command without the words that go, each with the option before it; also in a shell's string."""
     words, string = list(command), shell_string(command)
     if string is not None:
         words[string] = ""
-    gone = _naming(words, absent)
+    gone = _going(words, goes)
     if string is not None:
-        words[string] = _shell_string_without_absent(command[string], absent)
+        words[string] = _shell_string_without(command[string], goes)
     return [word for place, word in enumerate(words) if place not in gone]
 
 
-def _shell_string_without_absent(string: str, absent: Collection[str]) -> str:
+def _shell_string_without(string: str, goes: Callable[[str], bool]) -> str:
     gone = [
         words[place]
         for words in shell_words(string) or ()
-        for place in _naming([word.text for word in words], absent)
+        for place in _going([word.text for word in words], goes)
     ]
     for word in sorted(gone, key=lambda word: word.start, reverse=True):
         string = re.sub(r"(?<!\\) +$", "", string[: word.start]) + string[word.end :]
     return string
 
 
-def _naming(words: Sequence[str], absent: Collection[str]) -> set[int]:
-    """The indices of the words that name an absent parameter, and of the options before them."""
+def _going(words: Sequence[str], goes: Callable[[str], bool]) -> set[int]:
+    """The indices of the words that go, and of the options before them. A switch has no option."""
     places: set[int] = set()
     for place, word in enumerate(words):
-        if any(macro[1] in absent for macro in MACRO.finditer(word)):
+        if "${" in word and goes(word):
             places.add(place)
             before = words[place - 1] if place else ""
-            if before.startswith("-") and not set("=$") & {*before} and not word.startswith("-"):
+            is_value = not word.startswith("-") and SWITCH.fullmatch(word) is None
+            if before.startswith("-") and not set("=$") & {*before} and is_value:
                 places.add(place - 1)
     return places
 

@@ -39,7 +39,8 @@ def let_write(
     """Wait, for a limited time, until nothing in the folder is being written, and stop the script there.
 
     `reports` are the times of its last two reports in nanoseconds. It is assumed that the files written
-    between them are written together: if some have been written again, the others are waited for.
+    between them are written together: if some have been written again, the others are waited for. A script
+    that reports and then saves gets a moment to begin.
 
     A stopped process receives further signals when it continues. The files that it is still writing at the
     time limit are returned with their states: if a state stays the same, the file was not finished.
@@ -52,13 +53,25 @@ def let_write(
             now_written = set(_written(_below(ranks), folder))
             whole = _is_saved_again(folder, reports)
             between = whole is False or (
-                whole is None and waited < BETWEEN_SECONDS and _has_just_changed(folder)
+                whole is None
+                and waited < BETWEEN_SECONDS
+                and (_has_just_changed(folder) or _saves_next(ranks, folder, reports))
             )
             if waited >= WRITE_SECONDS or (still and not (between or now_written)):
                 return {path: state for path in now_written if (state := _state(path)) is not None}
             _signal(ranks, signal.SIGCONT)
         output.drain(POLL_SECONDS)
     return {}
+
+
+def await_save(folder: Path) -> None:
+    """Give a script a moment to save for the first time.
+
+    Some report first and then save. A trial that has no checkpoint cannot pause at its report.
+    """
+    until = time.monotonic() + BETWEEN_SECONDS
+    while time.monotonic() < until and (not any(True for _ in changes(folder)) or _has_just_changed(folder)):
+        time.sleep(POLL_SECONDS)
 
 
 def unfinished(files: Mapping[Path, FileState]) -> list[Path]:
@@ -116,7 +129,7 @@ def _state(path: Path) -> FileState | None:
 def _has_just_changed(folder: Path) -> bool:
     """Whether the script may be between two files of a checkpoint, or two pieces of a file."""
     now = time.time_ns()
-    return any(abs(now - changed) < QUIET_SECONDS * 1e9 for _, changed in _changes(folder))
+    return any(abs(now - changed) < QUIET_SECONDS * 1e9 for _, changed in changes(folder))
 
 
 def _is_saved_again(folder: Path, reports: Sequence[int]) -> bool | None:
@@ -128,12 +141,29 @@ def _is_saved_again(folder: Path, reports: Sequence[int]) -> bool | None:
     if len(reports) < 2:
         return None
     earlier, last = reports
-    parts = [(re.sub(r"\d+", "", path.relative_to(folder).as_posix()), at) for path, at in _changes(folder)]
+    parts = [(re.sub(r"\d+", "", path.relative_to(folder).as_posix()), at) for path, at in changes(folder)]
     again = {part for part, at in parts if at >= last}
     return again >= {part for part, at in parts if at >= earlier} if again else None
 
 
-def _changes(folder: Path) -> Iterator[tuple[Path, int]]:
+def _saves_next(ranks: Sequence[Process], folder: Path, reports: Sequence[int]) -> bool:
+    """Whether the script probably saves after its last report, rather than before, and has not yet.
+
+    It does if it has never saved before a report, or saved soon after the last but one.
+    """
+    saved = [at for _, at in changes(folder)]
+    if not reports or any(at >= reports[-1] for at in saved):
+        return False
+    if len(reports) == 1:
+        with suppress(psutil.Error):
+            begun = psutil.Process(ranks[0].pid).create_time() * 1e9
+            return not any(at >= begun for at in saved)
+        return False
+    earlier, last = reports
+    return bool(saved) and max(saved) - earlier < last - max(saved)
+
+
+def changes(folder: Path) -> Iterator[tuple[Path, int]]:
     """The files of a checkpoint, with the times of their last changes in nanoseconds."""
     for inside, _, names in os.walk(folder):
         for path in (Path(inside, name) for name in names if not STAY_OPEN.fullmatch(name)):

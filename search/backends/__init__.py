@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
+from ...objectives.info import ObjectiveInfo
 from ..errors import UsageError
 
 if TYPE_CHECKING:
     from ...spaces import Spec
     from .base import Backend
 
-NAMES = ("optuna", "ray")
+NAMES = ("optuna", "ray", "remote")
 
 
 def make_backend(name: str, spec: Spec, objective: dict[str, Any], ray_address: str | None) -> Backend:
@@ -20,12 +21,22 @@ def make_backend(name: str, spec: Spec, objective: dict[str, Any], ray_address: 
     Raises `UsageError` where there is no such backend, or where it cannot run the study.
     """
     check_name(name)
+    if name != "remote" and ObjectiveInfo(spec.objective_words).kind == "remote":
+        raise UsageError(
+            f"the objective is remote, so workers elsewhere bring its code: the backend {name} has none; "
+            "search with the backend remote",
+            code="remote-objective",
+        )
     if name == "ray":
         from .ray.backend import RayBackend
 
         return RayBackend(spec, objective, ray_address)
     if ray_address is not None:
         raise UsageError("the address of a Ray cluster needs the backend ray", code="ray-address")
+    if name == "remote":
+        from .remote.backend import RemoteBackend
+
+        return RemoteBackend(spec, objective)
     from .local import LocalBackend
 
     return LocalBackend(spec, objective)

@@ -43,6 +43,7 @@ def setup_of(spec: Spec, objective: Message) -> Message:
         "metric": spec.metric,
         "processes": execution.processes_per_trial,
         "sharing": execution.sharing,
+        "fresh": execution.fresh_process and "command" not in objective,
     }
 
 
@@ -58,6 +59,8 @@ def deliver(driver: Driver, message: Message) -> str | None:
         return "the trial has ended"  # for another reason, before its worker knew
     for kind, text in message.get("remarks", ()):
         driver.remark(number, kind, text)
+    for name, value in message.get("attributes", {}).items():
+        driver.running[number].set_attribute(name, value)
     match message["kind"]:
         case "report":
             return driver.report(

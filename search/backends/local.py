@@ -1,14 +1,17 @@
 """The Optuna backend: local worker processes; Optuna samples, prunes and stores through the driver.
 
-Workers live as long as the search, so that a trial does not wait for Python to start and import torch.
+Workers live as long as the search, so that a trial does not wait for Python to start and import torch, unless
+the space asks for a fresh process for each.
 """
 
 from __future__ import annotations
 
 import os
 import selectors
+import socket
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from ...spaces import Spec
 from ..engine.deadline import SHUTDOWN_SECONDS
@@ -19,7 +22,7 @@ from .base import as_message, deliver, setup_of
 from .packing import check_pack, pack_after, pack_size
 from .resources import WorkerShare, room_for, share, this_machine, visible_gpus
 from .worker.channel import Message
-from .worker.process import TICK_SECONDS, TrialLimits, Worker, environment
+from .worker.process import TICK_SECONDS, TrialLimits, Worker, WorkerPlace, environment
 
 
 class LocalWorkers:
@@ -31,6 +34,7 @@ class LocalWorkers:
         self._limits = TrialLimits.of(spec.execution)
         self._share = worker_share
         self._by_slot: dict[int, Worker] = {}  # the slot determines a worker's device
+        self._places = [WorkerPlace(partial(self._started, slot)) for slot in range(worker_share.workers)]
         self._selector = selectors.DefaultSelector()
         self._checked = 0.0  # when the limits of trials were last checked, by the monotonic clock
 
@@ -57,13 +61,32 @@ class LocalWorkers:
 
     def news(self, seconds: float = TICK_SECONDS) -> list[tuple[Worker, list[Message]]]:
         """Wait for messages of workers for at most so many seconds; end trials that take too much."""
-        news = [(key.data, key.data.receive()) for key, _ in self._selector.select(seconds)]
+        ready = [key for key, _ in self._selector.select(seconds)]
+        for key in ready:
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.recv(4096)
+        news = [(key.data, key.data.receive()) for key in ready if key.data is not None]
         if time.monotonic() - self._checked >= TICK_SECONDS:
             self._checked = time.monotonic()
             news += [(worker, worker.check()) for worker in self]
+            for slot, worker in self._by_slot.items():
+                self._places[slot].prepare(worker)
         return news
 
+    def wake_by(self, end: socket.socket) -> None:
+        """Let `news` return early where something arrives at this end."""
+        self._selector.register(end, selectors.EVENT_READ)
+
+    def end_idle(self) -> None:
+        """End the workers without a trial, which frees their part of the machine."""
+        for place in self._places:
+            place.end()
+        for worker in self:
+            if worker.alive and not worker.numbers:
+                worker.end()
+
     def end(self) -> None:
+        self.end_idle()
         for worker in self:
             if worker.alive:
                 worker.end()
@@ -78,11 +101,13 @@ class LocalWorkers:
 
     def _start(self) -> Worker:
         slot = min(set(range(self._share.workers)) - set(self._by_slot))
-        surroundings = environment(self._share.threads) | devices_of(slot, self._share.gpus, visible_gpus())
-        worker = Worker({**self._setup, "pack": self.pack}, self._limits, surroundings, os.getcwd())
-        self._by_slot[slot] = worker
+        worker = self._by_slot[slot] = self._places[slot].take()
         self._selector.register(worker, selectors.EVENT_READ, worker)
         return worker
+
+    def _started(self, slot: int) -> Worker:
+        surroundings = environment(self._share.threads) | devices_of(slot, self._share.gpus, visible_gpus())
+        return Worker({**self._setup, "pack": self.pack}, self._limits, surroundings, os.getcwd())
 
 
 class LocalBackend:
@@ -134,8 +159,8 @@ def _obey(driver: Driver, workers: LocalWorkers) -> None:
         for number in worker.numbers:
             if number in dropped:
                 worker.drop(number)
-        if driver.paused and worker.alive and not worker.numbers:
-            worker.end()
+    if driver.paused:
+        workers.end_idle()
 
 
 def devices_of(slot: int, gpus: float, devices: list[str]) -> dict[str, str]:

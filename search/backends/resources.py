@@ -10,7 +10,8 @@ from __future__ import annotations
 import glob
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 WORKER_MEMORY = 1 << 30  # bytes assumed for a process where `workers` is `auto` and there is no memory limit
 SHARE_DECIMALS = 4  # of a core or a GPU, as finely as Ray distinguishes
+CORES_VARIABLE = "HPSEARCH_CORES"  # the cores of a slice of the machine, as their numbers: 0,1,5
+MEMORY_VARIABLE = "HPSEARCH_MEMORY"  # the bytes of a slice of the machine, which no control group limits
 LEAST_CORES = 10.0**-SHARE_DECIMALS  # of a trial
 
 
@@ -128,15 +131,44 @@ def memory_for(execution: Execution, pack: int) -> int | None:
 
 def this_machine() -> Node:
     """The free resources of this machine, without importing torch."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(usable_cores())
     allowed = max(1, int(min(cores, cgroups.cores())))
-    free = int(min(psutil.virtual_memory().available, cgroups.memory_left()))
+    free = int(min(psutil.virtual_memory().available, cgroups.memory_left(), _memory_of_slice()))
     return Node(allowed, len(visible_gpus()), free)
 
 
 def machine_memory() -> int:
     """Bytes that all trials here may take together: the machine's, or a container's limit."""
-    return int(min(psutil.virtual_memory().total, cgroups.memory_limit()))
+    return int(min(psutil.virtual_memory().total, cgroups.memory_limit(), _memory_of_slice()))
+
+
+def usable_cores() -> list[int]:
+    """The numbers of the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return cores_in(os.environ) or list(range(os.cpu_count() or 1))
+
+
+def cores_in(variables: Mapping[str, str]) -> list[int]:
+    """The cores of a slice, as variables of a process name them; none where they name none."""
+    words = variables.get(CORES_VARIABLE, "").split(",")
+    return [int(word) for word in words if word.isdecimal()]
+
+
+def keep_to_slice() -> None:
+    """Keep this process, and all that it starts, to the cores of its slice, if it has one.
+
+    Where the system knows no such thing, the slice counts for the number of workers alone.
+    """
+    cores = cores_in(os.environ)
+    if cores and hasattr(os, "sched_setaffinity"):
+        with suppress(OSError):  # the machine has lost one of them, or this process may not use it
+            os.sched_setaffinity(0, cores)
+
+
+def _memory_of_slice() -> float:
+    given = os.environ.get(MEMORY_VARIABLE, "")
+    return float(given) if given.isdecimal() and int(given) > 0 else math.inf
 
 
 def visible_gpus() -> list[str]:

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from .app import main
+import sys
 
 __all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from .app import main as run
+    except KeyboardInterrupt:  # it loads for a moment
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    run()

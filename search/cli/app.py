@@ -19,9 +19,27 @@ from ...storage import StorageError, UrlError
 from ...storage.passwords import without_passwords
 from ..errors import SearchError, UsageError, why
 from ..streams import harmless, let_rest_go, make_readable, never_refusing, open_closed
-from . import control, doctor, generate, lr_find, objectives, plan, spaces, studies, train, transfer
+from . import (
+    control,
+    doctor,
+    generate,
+    lr_find,
+    objectives,
+    places,
+    plan,
+    queue,
+    spaces,
+    studies,
+    token,
+    train,
+    transfer,
+)
 from .hints import with_options
+from .login import login
 from .run import run
+from .serve import serve
+from .top import top
+from .work import work
 
 _FAILURES = (SearchError, StorageError, OSError)  # the last is the system's: a full disk, no descriptor left
 
@@ -69,6 +87,15 @@ def _print_version(asked: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="HPSEARCH_SERVER",
+            help="Do it at this server (hpsearch serve); local is your own on this machine.",
+        ),
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
@@ -80,8 +107,13 @@ def _options(
         os.getcwd()
     except FileNotFoundError as error:
         raise SearchError("this folder has been deleted; go to another one, and try again") from error
+    context.call_on_close(places.close)
+    source = context.get_parameter_source("server")
+    typed = source is not None and source.name == "COMMANDLINE"
+    places.name(server, typed=typed, command=context.invoked_subcommand)
 
 
+NAMES: dict[Any, str] = {studies.list_studies: "list", control.try_config: "try"}  # words of Python
 for command in (
     run,
     spaces.validate,
@@ -99,8 +131,16 @@ for command in (
     control.resume,
     control.kill,
     control.retry,
+    control.try_config,
     train.train,
     train.dashboard,
+    queue.submit,
+    queue.steer,
+    queue.queue,
+    serve,
+    login,
+    top,
+    work,
     transfer.copy,
     transfer.backup,
     doctor.doctor,
@@ -108,7 +148,8 @@ for command in (
     lr_find.lr_find,
     plan.plan,
 ):
-    app.command("list" if command is studies.list_studies else None)(command)
+    app.command(NAMES.get(command))(command)
+app.add_typer(token.app)
 
 
 def main() -> None:
@@ -126,7 +167,12 @@ def main() -> None:
                 if not sys.stdout.closed:
                     sys.stdout.flush()
     except KeyboardInterrupt:  # before typer listens: it builds the commands first
+        print("interrupted", file=sys.stderr)
         sys.exit(130)
+    except SystemExit as end:
+        if _is_silent_interrupt(end):
+            print("interrupted", file=sys.stderr)
+        raise
     except Exception as error:
         code = exit_code(error)
         if code is None or os.environ.get("HPSEARCH_DEBUG"):
@@ -136,6 +182,11 @@ def main() -> None:
     finally:
         for stream in (sys.stdout, sys.stderr):
             let_rest_go(stream)
+
+
+def _is_silent_interrupt(end: SystemExit) -> bool:
+    """Whether Typer turns a Ctrl-C into an exit: a command that catches it has said so itself."""
+    return end.__context__ is not None and isinstance(end.__context__.__cause__, KeyboardInterrupt)
 
 
 def _name_files_in_utf8() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...storage.passwords import hidden
 from ..errors import SearchError
+from .places import NAMED
 
 if TYPE_CHECKING:
     from ..values import NextStep
@@ -21,12 +22,18 @@ ALSO = {"export": ["-o", "best.yaml"], "retry": ["--failed"]}  # what a command 
 
 
 def command(*words: str) -> str:
-    """A command to type, quoted for the shell. A URL's password stays out of it."""
-    return shlex.join(["hpsearch", *map(hidden, words)])
+    """A command to type, quoted for the shell. A URL's password stays out of it.
+
+    One that reads standard input needs the same text again.
+    """
+    named = NAMED.get()
+    at = ["--server", named.server] if named is not None and named.typed else []
+    typed = shlex.join(["hpsearch", *map(hidden, [*at, *words])])
+    return f"{typed} < FILE" if "-" in words else typed
 
 
 def finding(storage: str | None, runs: str | Path | None) -> list[str]:
-    """The options that a further command needs to find the same study."""
+    """The options that a further command needs to find the same study in a database."""
     from_environment = storage == os.environ.get("HPSEARCH_STORAGE")
     options = {} if storage is None or from_environment else {"--storage": storage}
     options |= {} if runs is None else {"--runs": str(runs)}
@@ -75,6 +82,11 @@ def again(arguments: Mapping[str, Any]) -> str:
     names = [word for word in options if word.startswith("--")]
     typed = iter(sys.argv[1:])
     for word in typed:
+        if word.startswith("--server="):  # `command` adds it
+            continue
+        if word == "--server":
+            next(typed, None)
+            continue
         if word.split("=")[0] not in names:
             words.append(word)
         elif "=" not in word and word != "--confirm":

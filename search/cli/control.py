@@ -1,4 +1,4 @@
-"""Control a search from another terminal: stop, pause, resume, kill and retry."""
+"""Control a search from another terminal: stop, pause, resume, kill, retry, and try a configuration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError
-from . import commands, options, printing
+from . import commands, options, places, printing
 
 
 def stop(study: options.Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
@@ -17,10 +17,12 @@ def stop(study: options.Study, storage: options.Storage = None, runs: options.Ru
     """
     from ..operations import control
 
-    done = control.stop(workspace=options.workspace(storage, runs), study=study)
+    done = places.place(storage, runs)(control.stop, study=study)
     if done.searching:
         when = "at their next report, in 30 s at the latest"
         printing.say(f"asked the search to stop; running trials are requeued {when}")
+    elif done.wanted is not None:
+        printing.say(f'no search of "{study}" is running, and no service starts one until it is resumed')
     else:
         printing.say(f'no search of "{study}" is running')
 
@@ -32,9 +34,10 @@ def pause(study: options.Study, storage: options.Storage = None, runs: options.R
     """
     from ..operations import control
 
-    control.pause(workspace=options.workspace(storage, runs), study=study)
+    done = places.place(storage, runs)(control.pause, study=study)
     where = commands.finding(storage, runs)
-    printing.say(f"asked the search to pause; to resume it: {commands.command('resume', study, *where)}")
+    asked = "asked the search to pause" if done.searching else "it waits, and its place in the queue stays"
+    printing.say(f"{asked}; to resume it: {commands.command('resume', study, *where)}")
 
 
 def resume(study: options.Study, storage: options.Storage = None, runs: options.Runs = None) -> None:
@@ -44,8 +47,9 @@ def resume(study: options.Study, storage: options.Storage = None, runs: options.
     """
     from ..operations import control
 
-    control.resume(workspace=options.workspace(storage, runs), study=study)
-    printing.say("asked the search to resume")
+    done = places.place(storage, runs)(control.resume, study=study)
+    queued = "it is queued again; its service (hpsearch serve) starts it when there is room"
+    printing.say("asked the search to resume" if done.searching else queued)
 
 
 def kill(
@@ -60,7 +64,7 @@ def kill(
     """
     from ..operations import control
 
-    control.kill(workspace=options.workspace(storage, runs), study=study, trial=trial)
+    places.place(storage, runs)(control.kill, study=study, trial=trial)
     again = commands.command("retry", study, str(trial), *commands.finding(storage, runs))
     printing.say(f"killed trial {trial}; to try it again: {again}")
 
@@ -80,9 +84,40 @@ def retry(
         raise UsageError("name one trial, or all of them with --failed")
     from ..operations import control
 
-    done = control.retry(workspace=options.workspace(storage, runs), study=study, trial=trial)
+    done = places.place(storage, runs)(control.retry, study=study, trial=trial)
     what = f"trial{'s' if len(done.trials) > 1 else ''} {', '.join(map(str, done.trials))}"
     if done.searching:
         printing.say(f"{what}: the search tries again")
     else:
         printing.say(f"{what}: the next search of this study tries again (hpsearch run)")
+
+
+def try_config(
+    study: options.Study,
+    params: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME=VALUE...", help="Values of searched parameters.")
+    ] = None,
+    trial: Annotated[
+        int | None, typer.Option("--from", min=0, help="A trial whose values fill in; else the sampler's do.")
+    ] = None,
+    storage: options.Storage = None,
+    runs: options.Runs = None,
+    as_json: options.Json = False,
+) -> None:
+    """Try a configuration of your own: it trains before what the sampler proposes.
+
+    Example: hpsearch try lora learning_rate=3e-4 --from 12
+    """
+    from ..operations import control
+    from ..trials.document import parse_assignments
+
+    values = parse_assignments(params or [])
+    done = places.place(storage, runs)(control.try_config, study=study, params=values, trial=trial)
+    if as_json:
+        printing.print_json(done.to_json())
+    elif done.searching:
+        printing.say(f"trial {done.trial} trains as soon as a worker is free")
+    else:
+        where = commands.finding(storage, runs)
+        on = commands.command("run", "--study", study, *where)
+        printing.say(f"trial {done.trial} waits for the next search of this study: {on}")

@@ -42,6 +42,7 @@ def lr_find(
     from ..operations.plan import lr_find as test
     from ..preflight.lr_range import page
 
+    outputs.refuse_stdout(html, "the page beside the table")
     if html is not None and not html.parent.is_dir():
         raise SearchError(f"cannot write {html}: there is no folder {html.parent}")
     if html is not None:

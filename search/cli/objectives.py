@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..operations import outputs
-from . import commands, options, printing
+from . import commands, options, places, printing
 
 if TYPE_CHECKING:
     from ...objectives.catalog import ObjectiveDescription
@@ -27,7 +27,7 @@ def objectives(
     """
     from ..operations import spaces
 
-    described = spaces.objectives(name=name)
+    described = places.anywhere()(spaces.objectives, name=name)
     if as_json:
         printing.print_json(described.to_json())
     elif name is not None:
@@ -45,7 +45,8 @@ def init(
         Path | None,
         typer.Option(
             "--from",
-            help="Propose a space from the options of a script, or the numbers of a YAML or JSON file.",
+            help="Propose a space from a script (its options, or its search by Optuna or Ray Tune), from the "
+            "numbers of a YAML or JSON file, or from another tool's sweep.",
         ),
     ] = None,
     output: Annotated[
@@ -62,6 +63,9 @@ def init(
     from ..operations import spaces
 
     made = spaces.init(objective=objective, source=source)
+    if output is not None and options.to_file(output) is None:
+        printing.print_document(made.text)
+        return
     path = output or made.file
     if source is not None and path.exists() and path.samefile(source):
         raise UsageError(f"{path} is what the space is proposed from; another name with -o")
@@ -87,6 +91,7 @@ def _show_all(objectives: Sequence[ObjectiveDescription]) -> None:
     console = PlainConsole()
     console.print(grid(rows))
     console.say("your own: module:function, path/to/file.py:function or {command: [...]}", "dim")
+    console.say("of Optuna or Ray Tune, unchanged: optuna:file.py:function, ray:file.py:function", "dim")
 
 
 def _show_one(objective: ObjectiveDescription) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from ...spaces import Spec
     from ...storage.workspace import Workspace
 
-Space = Annotated[str, typer.Argument(help="A space file, or the name of one that ships.")]
+Space = Annotated[
+    str, typer.Argument(help="A space file, the name of one that ships, or - for standard input.")
+]
 Study = Annotated[str, typer.Argument(help="Name of a study.")]
 Storage = Annotated[
     str | None,
@@ -36,7 +39,7 @@ ReportTo = Annotated[
     ),
 ]
 Trials = Annotated[int | None, typer.Option(help="Total number of trials of the study.")]
-Time = Annotated[str | None, typer.Option(help="Total time of the search: 90s, 30m, 2h.")]
+Time = Annotated[str | None, typer.Option(help="Total time of the search: 90s, 30m, 1h30m.")]
 Samples = Annotated[
     int | None, typer.Option(help="Total samples (or steps, or epochs), summed over all trials.")
 ]
@@ -76,6 +79,11 @@ def given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def to_file(output: Path | None) -> Path | None:
+    """The file that an output goes to; None for standard output, which is `-` too."""
+    return None if output is None or str(output) == "-" else output
+
+
 def names(given: list[str] | None) -> list[str] | str | None:
     """Names of an option that may be repeated, or hold several with commas between them."""
     if given is None:
@@ -89,13 +97,22 @@ def number_or_word(value: str) -> int | str:
     return int(value) if re.fullmatch("-?[0-9]+", value) else value
 
 
-def seconds(time: str) -> float | str:
-    """`90` as a number of seconds, as in a space file; `90s` as it is."""
-    return float(time) if re.fullmatch(r"[0-9]+(\.[0-9]+)?", time) else time
+def seconds(option: str, time: str, least: float, most: float) -> float:
+    """The seconds of an option that takes a time between two others; ends the command where it is none."""
+    from ...spaces.times import seconds as read
+
+    try:
+        if not least <= (read_time := read(time)) <= most:
+            raise ValueError(f"must be {least:g} to {most:g} seconds, not {read_time:g}")
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=f"'{option}'") from None
+    return read_time
 
 
-def given_space(space: str, params: Mapping[str, Any]) -> Spec:
+def given_space(space: str | Spec, params: Mapping[str, Any]) -> Spec:
     """A space, with those of a command's options over it that were given and are named after its fields.
+
+    That of a study is given as it is stored.
 
     Raises `SpaceError` with every issue, at its option or in the file.
     """
@@ -106,7 +123,6 @@ def given_space(space: str, params: Mapping[str, Any]) -> Spec:
     from ..scheduling.audit import AUDIT_SHARE
 
     readers: dict[str, Callable[[Any], Any]] = {
-        "time": seconds,
         "workers": number_or_word,
         "report_to": names,
         "confirm": lambda asked: lambda top: (top or CONFIRMATION_SIZES[0][0]) if asked else 0,
@@ -120,7 +136,9 @@ def given_space(space: str, params: Mapping[str, Any]) -> Spec:
         for name, value in given(**params).items()
         if name in paths
     }
-    return load_space(space, values)
+    if isinstance(space, str):
+        return load_space(space, values)
+    return load_space(space.to_json(), values).in_folder(space.folder) if values else space
 
 
 def process_began() -> float:
@@ -137,3 +155,15 @@ def workspace(storage: str | None, runs: Path | None = None) -> Workspace:
     from ...storage.workspace import Workspace
 
     return Workspace.at(storage, runs)
+
+
+@contextmanager
+def needs_extra() -> Iterator[None]:
+    """Say what to install where a library of the service is missing. Raises `SearchError`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        from ..errors import SearchError
+
+        told = f"this needs {error.name}, which is not installed: pip install 'hpsearch[serve]'"
+        raise SearchError(told, code="extra") from error

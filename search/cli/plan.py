@@ -36,9 +36,7 @@ def plan(
     zero_stage: options.ZeroStage = None,
     confirm: options.Confirm = None,
     audit: options.Audit = None,
-    seconds: Annotated[
-        float, typer.Option("--measure", min=1, max=3600, help="Measure for at most this many seconds.")
-    ] = 60.0,
+    measure: Annotated[str, typer.Option(help="Measure for at most this long: 60, 90s, 5m.")] = "60",
     as_json: options.Json = False,
 ) -> None:
     """Predict how a search will go: how many trials reach each rung, and when.
@@ -52,6 +50,7 @@ def plan(
     from ..operations.plan import plan as predict
     from .views import show
 
+    seconds = options.seconds("--measure", measure, 1, 3600)
     spec = options.given_space(space, context.params)
     for number in (signal.SIGTERM, signal.SIGHUP):  # what is measured ends with the measurement
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it

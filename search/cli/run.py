@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import commands, options, printing
+from ..errors import UsageError
+from . import commands, options, places, printing, submitted
 from .commands import again, of_step, steps_as_commands
 
 if TYPE_CHECKING:
@@ -20,9 +21,21 @@ if TYPE_CHECKING:
 def run(
     context: typer.Context,
     space: Annotated[
-        str, typer.Argument(help="A space file, or the name of one that ships (lora, lora_quick, pretrain).")
-    ],
-    backend: Annotated[str, typer.Option(help="What runs the trials: optuna or ray.")] = "optuna",
+        str | None,
+        typer.Argument(
+            help="A space file, the name of one that ships (lora, pretrain), or - for stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option(help="Continue this study by the space that it holds, without a file.")
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            help="What runs the trials: optuna, ray or remote.", show_default="optuna, or the study's own"
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the study. Default: the one in the file.")] = None,
     trials: options.Trials = None,
     time: options.Time = None,
@@ -45,16 +58,43 @@ def run(
     storage: options.Storage = None,
     runs: options.Runs = None,
     plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of the live table.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="At a server: submit the search, and do not follow it.")
+    ] = False,
 ) -> None:
     """Search a space for the best configuration. Run it again to continue.
 
     Example: hpsearch run spaces/lora.yaml --backend optuna --trials 40
     """
+    from ..backends.resources import keep_to_slice
     from ..operations.run import run as search
+    from ..results.study import backend_of, space_of
     from .progress import LineProgress, LiveProgress, SteadyConsole
 
-    workspace, where = options.workspace(storage, runs), commands.finding(storage, runs)
-    spec = options.given_space(space, context.params)
+    at, where = places.place(storage, runs), commands.finding(storage, runs)
+    if (space is None) == (study is None):
+        raise UsageError("name a space, or with --study a study that continues by its own; not both")
+    if study is not None and name is not None:
+        raise UsageError("--study names the study; --name is for a space")
+    if isinstance(at, places.There):
+        submitted.run_there(
+            at.server,
+            spec=None if space is None else options.given_space(space, context.params),
+            study=study,
+            backend=backend or "optuna",
+            ray_address=ray_address,
+            detach=detach,
+            plain=plain,
+        )
+        return
+    if detach:
+        raise UsageError("only a server goes on without this command: name one with --server")
+    workspace = options.workspace(storage, runs)
+    keep_to_slice()
+    if study is not None:
+        spec = options.given_space(space_of(workspace, study), context.params)
+    else:
+        spec = options.given_space(str(space), context.params)
     console = SteadyConsole()
     live = console.redraws and not plain
     watching = LiveProgress(console) if live else nullcontext(LineProgress(console))
@@ -63,7 +103,7 @@ def run(
             workspace=workspace,
             space=spec,
             watcher=watcher,
-            backend=backend,
+            backend=backend or ("optuna" if study is None else backend_of(workspace, study)),
             ray_address=ray_address,
             began=options.process_began(),
         )
@@ -106,7 +146,7 @@ def _conclude(console: PlainConsole, result: StudyResult, where: Sequence[str]) 
     if (failed := failed_in_words(result.all_trials)) is not None:
         console.say(failed, STYLES["fail"])
     if result.stopped:
-        renamed = result.name != result.spec.name and "--name" not in sys.argv  # by somebody, meanwhile
+        renamed = result.name != result.spec.name and not _names_study()  # by somebody, meanwhile
         typed = [*sys.argv[1:], *(["--name", result.name] if renamed else [])]
         console.say(f"continue with: {commands.command(*typed)}")
         for step in retry_steps(result):
@@ -117,6 +157,11 @@ def _conclude(console: PlainConsole, result: StudyResult, where: Sequence[str]) 
             console.say(f"  {of_step(step, where)}")
     if (about := printing.about_password(sys.argv[1:])) is not None:
         console.say(about)
+
+
+def _names_study() -> bool:
+    """Whether the command as it was typed names its study."""
+    return any(word.split("=")[0] in ("--name", "--study") for word in sys.argv)
 
 
 def _finished(result: StudyResult) -> str:

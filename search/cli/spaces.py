@@ -11,7 +11,7 @@ import typer
 
 from ..formatting import counted
 from ..operations import outputs
-from . import options, printing
+from . import options, places, printing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,7 +39,7 @@ def validate(
     from ..operations import spaces
 
     try:
-        valid = spaces.validate(space=file, imports=imports)
+        valid = places.anywhere()(spaces.validate, space=file, imports=imports)
     except SpaceError as error:
         printing.say(str(error))
         if as_json:
@@ -61,6 +61,9 @@ def schema(
         Path | None, typer.Option("--output", "-o", help="Write the schema to this file.")
     ] = None,
     force: options.Force = False,
+    openapi: Annotated[
+        bool, typer.Option("--openapi", help="Describe the routes of hpsearch serve instead.")
+    ] = False,
 ) -> None:
     """Print the JSON Schema of space files, with which editors complete and check them.
 
@@ -68,15 +71,25 @@ def schema(
     """
     from ..operations import spaces
 
-    if output is not None:
+    if (output := options.to_file(output)) is not None:
         outputs.check_output(output, force=force)
-    text = json.dumps(spaces.schema().to_json(), indent=2)
+    found = _routes() if openapi else places.anywhere()(spaces.schema).to_json()
+    text = json.dumps(found, indent=2)
     if output is None:
         printing.print_document(text + "\n")
         return
     outputs.write_output(output, text + "\n")
+    if openapi:
+        printing.tell(f"wrote {output}")
+        return
     printing.tell(f"wrote {output}; the first line of a space file names it:")
     printing.tell(f"# yaml-language-server: $schema={output}")
+
+
+def _routes() -> dict[str, Any]:
+    with options.needs_extra():
+        from ..service.openapi import document
+    return document()
 
 
 def show(valid: ValidSpace) -> None:
@@ -89,7 +102,8 @@ def show(valid: ValidSpace) -> None:
 
     console, spec = PlainConsole(), valid.spec
     objective = ObjectiveInfo(spec.objective_words).name
-    head = Text.assemble((spec.name, "bold"), f": {spec.goal} {spec.metric} of {objective}")
+    the = "the best " if spec.value == "best" else ""
+    head = Text.assemble((spec.name, "bold"), f": {spec.goal} {the}{spec.metric} of {objective}")
     if spec.preset:
         head.append(f", preset {', '.join(spec.preset)}")
     console.say(head)

@@ -16,7 +16,7 @@ from ..errors import SearchError, UsageError
 from ..operations import outputs
 from ..streams import harmless
 from ..values import State
-from . import commands, options, printing
+from . import commands, options, places, printing
 
 if TYPE_CHECKING:
     from ..operations.show import TrialRows
@@ -36,11 +36,10 @@ def list_studies(
 
     Example: hpsearch list --storage hpsearch.db
     """
-    from ...storage.passwords import hidden
     from ..operations import studies
 
-    workspace = options.workspace(storage, runs)
-    listed = studies.list_studies(workspace=workspace)
+    at = places.place(storage, runs)
+    listed = at(studies.list_studies)
     if as_json:
         printing.print_json(listed.to_json())
         return
@@ -48,7 +47,7 @@ def list_studies(
     from .views import studies_table
 
     if not listed.studies:
-        printing.say(f"no studies in {hidden(workspace.url)}; a search makes one (hpsearch run SPACE)")
+        printing.say(f"no studies in {at.name}; a search makes one (hpsearch run SPACE)")
         return
     print_screen(studies_table(listed.studies))
     for study in listed.studies:
@@ -81,19 +80,19 @@ def show(
     from ..operations import show as operations
     from . import views
 
-    workspace, where = options.workspace(storage, runs), commands.finding(storage, runs)
+    at, where = places.place(storage, runs), commands.finding(storage, runs)
     report: StudyReport | TrialReport | TrialHistory | NarrowRanges
     if why is not None:
-        report = operations.why(workspace=workspace, study=study, trial=why)
+        report = at(operations.why, study=study, trial=why)
         draw = partial(views.history_screen, report)
     elif ranges:
-        report = operations.ranges(workspace=workspace, study=study)
+        report = at(operations.ranges, study=study)
         draw = partial(views.ranges_screen, report, where)
     elif trial is not None:
-        report = operations.show_trial(workspace=workspace, study=study, trial=trial)
+        report = at(operations.show_trial, study=study, trial=trial)
         draw = partial(views.trial_screen, report, views.MOST_POINTS if sys.stdout.isatty() else None)
     else:
-        report = operations.show(workspace=workspace, study=study)
+        report = at(operations.show, study=study)
         draw = partial(views.study_screen, report, where)
     if as_json:
         printing.print_json(report.to_json())
@@ -122,8 +121,8 @@ def trials(
         raise UsageError("--json or --csv, not both")
     from ..operations import show as operations
 
-    listed = operations.trials(
-        workspace=options.workspace(storage, runs),
+    listed = places.place(storage, runs)(
+        operations.trials,
         study=study,
         state=state,
         best_first=sort == "value",
@@ -151,7 +150,7 @@ def best(
     """
     from ..operations import show as operations
 
-    winner = operations.best(workspace=options.workspace(storage, runs), study=study)
+    winner = places.place(storage, runs)(operations.best, study=study)
     if as_json:
         printing.print_json(winner.to_json())
         return
@@ -168,9 +167,11 @@ def export(
         Path | None, typer.Option("--output", "-o", help="File to write.", show_default="standard output")
     ] = None,
     form: Annotated[
-        Literal["yaml", "json", "flags", "trl", "peft", "axolotl", "llamafactory"],
+        Literal["yaml", "json", "flags", "command", "trl", "peft", "axolotl", "llamafactory"],
         typer.Option(
-            "--format", help="For hpsearch train (yaml, json), a command line (flags), or another framework."
+            "--format",
+            help="For hpsearch train (yaml, json), a command's options (flags), the whole command line "
+            "(command), or another framework.",
         ),
     ] = "yaml",
     trial: Annotated[
@@ -186,10 +187,9 @@ def export(
     """
     from ..operations.export import export as take
 
-    if output is not None:
+    if (output := options.to_file(output)) is not None:
         outputs.check_output(output, force=force)
-    workspace = options.workspace(storage, runs)
-    taken = take(workspace=workspace, study=study, trial=trial, form=form, file=output)
+    taken = places.place(storage, runs)(take, study=study, trial=trial, form=form, file=output)
     if output is None:
         printing.print_document(taken.text)
     else:
@@ -219,9 +219,7 @@ def delete(
         raise UsageError("there is no terminal to ask at; --yes deletes without asking")
     from ..operations import studies
 
-    erase = partial(
-        studies.delete, workspace=options.workspace(storage, runs), study=study, keep_files=keep_files
-    )
+    erase = partial(places.place(storage, runs), studies.delete, study=study, keep_files=keep_files)
     if not yes:
         asked = erase(dry_run=True)
         if asked.files_stay is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..formatting import counted, duration
+from ..operations import outputs
 from . import commands, options, printing
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ HIDDEN = ("grad_norm", "host_memory_mb", "device_memory_mb")
 
 
 def train(
-    file: Annotated[str, typer.Argument(help="Configuration file, from hpsearch export or by hand.")],
+    file: Annotated[
+        str, typer.Argument(help="Configuration file, from hpsearch export or by hand, or - for stdin.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder of the run.", show_default="trained/STUDY-TRIAL or FILE"),
@@ -66,6 +69,7 @@ def train(
     """
     from ..operations.train import train as run
 
+    outputs.refuse_stdout(output, "the folder of a run")
     progress = Progress(to_stderr=as_json)
     try:
         summary = run(

@@ -63,8 +63,9 @@ def backup(
 
     Example: hpsearch backup -o backup.db
     """
-    from ..operations import studies
+    from ..operations import outputs, studies
 
+    outputs.refuse_stdout(output, "a database")
     made = studies.backup(workspace=options.workspace(storage), output=output, force=force)
     held = counted(made.studies, "study" if made.studies == 1 else "studies")
     printing.say(

@@ -122,6 +122,9 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
         parts += ["", *_curve(report, most)]
     if row.metrics:
         parts += ["", grid([(name, number(value)) for name, value in row.metrics.items()], "metrics")]
+    if report.attributes:
+        rows = [(name, text(value)) for name, value in report.attributes.items()]
+        parts += ["", grid(rows, "attributes")]
     if report.advice:
         parts += _section("advice", Group(*map(Text, report.advice)))
     folder = Text(str(report.folder), overflow="fold")

@@ -26,6 +26,7 @@ class SearchClock:
         self._before = float(study.user_attrs.get(ELAPSED, 0.0))
         self._paused_since: float | None = None
         self._requeuing_since: float | None = None
+        self.asked_by: str | None = None  # who asked for the pause or the stop, if that was another
         self._ahead = _wall_ahead()
         study.set_user_attr(PAUSED, False)
 
@@ -55,8 +56,9 @@ class SearchClock:
         since = self._requeuing_since
         return since is not None and self.now() - since > REPORT_SECONDS
 
-    def pause(self) -> None:
-        """Stop counting time until `resume`."""
+    def pause(self, by: str | None = None) -> None:
+        """Stop counting time until `resume`; `by`: who asks for it."""
+        self.asked_by = by
         self._paused_since = self._requeuing_since = self.now()
         self._study.set_user_attr(PAUSED, True)
 
@@ -65,8 +67,9 @@ class SearchClock:
         self._end_pause()
         self._study.set_user_attr(PAUSED, False)
 
-    def stop(self) -> None:
-        """Requeue running trials from now on. This ends a pause."""
+    def stop(self, by: str | None = None) -> None:
+        """Requeue running trials from now on, which ends a pause; `by`: who asks for it."""
+        self.asked_by = by
         self._end_pause()
         self._requeuing_since = self._requeuing_since or self.now()
 

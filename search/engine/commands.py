@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
+import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from ...spaces.settings import Budget
 from ...storage import DatabaseUnavailable
-from ...storage.live import StudyCommand
-from ...storage.trial_attrs import at_rung
+from ...storage.commands import StudyCommand
+from ...storage.trial_attrs import ASKED, FIXED_PARAMS, at_rung
 from ..trials.stops import Stop
 
 if TYPE_CHECKING:
     from .lifecycle import TrialLifecycle
 
-KILLED = Stop("killed", "killed by hpsearch kill")
 FAILURE_ATTRS = ("error", "reason", "retries", "traceback")  # a retry begins without these attributes
 
 
@@ -23,11 +25,13 @@ class Controls(Protocol):
 
     def say(self, message: str) -> None: ...
 
-    def request_stop(self, reason: str) -> None: ...
+    def request_stop(self, reason: str, by: str | None = None) -> None: ...
 
-    def pause(self) -> None: ...
+    def pause(self, by: str | None = None) -> None: ...
 
-    def resume(self) -> None: ...
+    def resume(self, by: str | None = None) -> None: ...
+
+    def set_budget(self, budget: Budget) -> None: ...
 
 
 class CommandInbox:
@@ -57,27 +61,51 @@ class CommandInbox:
     def _obey(self, command: StudyCommand) -> None:
         match command:
             case StudyCommand("stop"):
-                self._driver.request_stop("asked by hpsearch stop")
+                self._driver.request_stop(f"asked by {command.by or 'hpsearch stop'}", command.by)
             case StudyCommand("pause"):
-                self._driver.pause()
+                self._driver.pause(command.by)
             case StudyCommand("resume"):
-                self._driver.resume()
+                self._driver.resume(command.by)
             case StudyCommand("kill", int(number)):
-                self._kill(number)
+                self._kill(number, killed(command.by))
             case StudyCommand("retry", number):
-                self._retry(number)
+                self._retry(number, command.by)
+            case StudyCommand("budget", budget=dict(budget)):
+                self._budget(budget, command.by)
+            case StudyCommand("try", params=dict(params), request=str(request)):
+                self._try(params, request, command.by)
             case _:
                 self._driver.say(f"another process sent an unknown command, which is ignored: {command.do}")
 
-    def _kill(self, number: int) -> None:
+    def _budget(self, stored: Mapping[str, Any], by: str | None) -> None:
+        """Continue with another budget."""
+        try:
+            budget = Budget.model_validate(stored)
+        except ValueError:
+            self._driver.say(f"another process sent a budget that is none, which is ignored: {stored}")
+            return
+        self._driver.set_budget(budget)
+        limits = ", ".join(f"{name} {value:g}" for name, value in budget if value is not None)
+        self._driver.say(f"the budget is now: {limits}" + (f", as {by} asked" if by else ""))
+        self._lifecycle.flush()
+
+    def _try(self, params: dict[str, Any], request: str, by: str | None) -> None:
+        """Enqueue a configuration, once."""
+        if asked_by(self._lifecycle.trials, request) is None:
+            enqueue(self._lifecycle.study, params, request, by)
+            number = len(self._lifecycle.trials) - 1
+            self._driver.say(f"trial {number} waits: a configuration to try{_by(by)}")
+            self._lifecycle.flush()
+
+    def _kill(self, number: int, stop: Stop) -> None:
         """End a running, paused or requeued trial as failed."""
         waiting = [trial.number for trial in self._lifecycle.trials if _has_begun_and_waits(trial)]
         if number in self._lifecycle.running or number in waiting:
-            self._lifecycle.fail(self._lifecycle.detach_from_worker(number), KILLED.reason, KILLED)
+            self._lifecycle.fail(self._lifecycle.detach_from_worker(number), stop.reason, stop)
         else:
             self._driver.say(f"trial {number} is not running, so it cannot be killed")
 
-    def _retry(self, number: int | None) -> None:
+    def _retry(self, number: int | None, by: str | None) -> None:
         """Requeue a failed trial, which resumes from its checkpoint; without a number all failed ones."""
         failed = [trial.number for trial in self._lifecycle.trials if trial.state == TrialState.FAIL]
         if number is not None and number not in failed:
@@ -86,8 +114,28 @@ class CommandInbox:
         asked = failed if number is None else [number]
         self._lifecycle.revive(asked, FAILURE_ATTRS)
         for each in asked:
-            self._driver.say(f"trial {each} is retried")
+            self._driver.say(f"trial {each} is retried{_by(by)}")
         self._lifecycle.flush()
+
+
+def enqueue(study: optuna.Study, params: Mapping[str, Any], request: str, by: str | None) -> None:
+    """Enqueue a trial with Optuna's labels of some parameters; the sampler proposes the others."""
+    attrs = {FIXED_PARAMS: dict(params), ASKED: {"request": request, "by": by}}
+    study.add_trial(optuna.trial.create_trial(state=TrialState.WAITING, system_attrs=attrs))
+
+
+def asked_by(trials: Iterable[FrozenTrial], request: str) -> FrozenTrial | None:
+    """The trial that a request has enqueued; None where it has not."""
+    return next((t for t in trials if t.system_attrs.get(ASKED, {}).get("request") == request), None)
+
+
+def killed(by: str | None = None) -> Stop:
+    """The end of a trial that somebody has killed; by default from the command line."""
+    return Stop("killed", f"killed by {by or 'hpsearch kill'}")
+
+
+def _by(who: str | None) -> str:
+    return f" by {who}" if who else ""
 
 
 def _has_begun_and_waits(trial: FrozenTrial) -> bool:

@@ -13,31 +13,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import optuna
 from optuna.pruners import BasePruner
-from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
-from ...storage.files import OUTPUT, drop_checkpoint, has_checkpoint
+from ...spaces.settings import Budget
+from ...storage.files import has_checkpoint
 from ...storage.live import LiveStorage
 from ...storage.studies import MEMORY, PHASE, Phase, phase_of
-from ...storage.trial_attrs import audited_at, has_reported, is_baseline
+from ...storage.trial_attrs import audited_at, is_baseline
 from ..formatting import counted
 from ..sampling.factory import make_sampler
 from ..scheduling.audit import mark_audited
 from ..scheduling.decision import Decision, Pause, Requeue, Situation, decide
+from ..scheduling.judged import should_prune
 from ..scheduling.promotion import RungEntry
 from ..scheduling.rungs import promotes
 from ..scheduling.standings import pruning_stop
 from ..scheduling.study_promotion import StudyPromotion
-from ..trials.events import event_in_words
-from ..trials.retries import failed_alike, has_failed_with
-from ..trials.stops import Stop, diverged, failed, out_of_memory
+from ..trials.judging import Judge, how_without_value
+from ..trials.stops import Stop, diverged
+from .attempts import FailedAttempts
 from .budget import BudgetTracker, spent_on
 from .clock import SearchClock
 from .commands import CommandInbox
@@ -45,15 +45,15 @@ from .confirmation import ConfirmationPlan
 from .costs import TrialCosts
 from .deadline import SHUTDOWN_SECONDS, Deadline
 from .lifecycle import TrialLifecycle
-from .queue import TrialQueue
+from .queue import Candidate, TrialQueue
 from .running import Assignment, Failure, RunningTrial
+from .state import SearchState
 from .watcher import MemoryLimit, Watcher
 
 MAX_ENDED_PER_TICK = 32  # paused trials: workers must not wait
-FATAL_SAME_FAILURES = 3  # a search ends if so many trials fail alike from its start
 
 
-class Driver:
+class Driver(SearchState):
     """One search over one study."""
 
     def __init__(
@@ -95,13 +95,13 @@ class Driver:
             say=self.say,
             on_end=lambda trial: watcher.trial_ended(self, trial),
         )
-        self.running = self._lifecycle.running
+        self.running, self.folder = self._lifecycle.running, self._lifecycle.folder
         self._costs = TrialCosts(spec.early_stopping.max, self.trials, slots)
-        confirmation = ConfirmationPlan(spec, self._lifecycle.tally)
-        self._deadline = Deadline(self._lifecycle, self._costs, confirmation, shutdown_seconds)
-        self._budget = BudgetTracker(self._lifecycle, self._costs, confirmation, self._deadline)
+        self._shutdown_seconds = shutdown_seconds
+        self._plan()
         self._inbox = CommandInbox(self, self._lifecycle)
-        self._queue = TrialQueue(self._lifecycle, self._deadline, self._budget)
+        self._failures = FailedAttempts(self, self._lifecycle)
+        self._judge = Judge.of(spec)
         self._remarked: set[str] = set()  # kinds of remarks that the user has seen
         self._learned = 0  # changes of the storage whose memory use is learned
         self.phase = phase_of(storage.attrs)
@@ -114,74 +114,51 @@ class Driver:
         self._check_ends()
         self._lifecycle.flush()
 
-    # State
+    def _plan(self) -> None:
+        """Share out the budget of the spec among the trials, from what the study holds."""
+        confirmation = ConfirmationPlan(self.spec, self._lifecycle.tally)
+        self._deadline = Deadline(self._lifecycle, self._costs, confirmation, self._shutdown_seconds)
+        self._budget = BudgetTracker(self._lifecycle, self._costs, confirmation, self._deadline)
+        self._queue = TrialQueue(self._lifecycle, self._deadline, self._budget)
 
     @property
-    def trials(self) -> Sequence[FrozenTrial]:
-        """All trials of the study as they are now, by number; read-only."""
-        return self._lifecycle.trials
-
-    @property
-    def best(self) -> FrozenTrial | None:
-        """The best complete trial of the search."""
-        return self._lifecycle.best
-
-    @property
-    def finished(self) -> int:
-        """How many trials of the search have ended."""
-        return self._lifecycle.tally.ended
-
-    @property
-    def states(self) -> Counter[str]:
-        """How many trials of the study are in each state, `paused` among them."""
-        return self._lifecycle.tally.states
-
-    @property
-    def baseline(self) -> FrozenTrial | None:
-        """The baseline trial; None if there is none."""
-        return next(iter(self._lifecycle.tally.baselines), None)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds searched so far, over all resumes, without pauses."""
-        return self._clock.elapsed
-
-    @property
-    def consumed(self) -> int:
-        """Resource spent so far: the last steps of all trials, summed."""
-        return self._budget.consumed
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the search was stopped, to be resumed later."""
-        return self._clock.stopped
-
-    @property
-    def paused(self) -> bool:
-        """Whether the search is paused: no trial is asked, and running ones are requeued."""
-        return self._clock.paused
-
-    @property
-    def grace_is_over(self) -> bool:
-        """Whether the trials to be requeued have had their time to report."""
-        return self.stopped and self._clock.is_overdue
+    def may_retry(self) -> bool:
+        """Whether a trial that fails now is retried, now or after a resume."""
+        return self.stop_reason is None or self.stopped
 
     # For the backend
 
     def ask(self) -> Assignment | None:
         """The next trial to run; None if there is none now. None while nothing runs means the end."""
         self._learn_memory()
+        while (chosen := self.peek()) is not None:
+            if (assignment := self._begin(chosen)) is not None:
+                return assignment
+        return None
+
+    def peek(self) -> Candidate | None:
+        """What `ask` would begin now, for a backend that asks only when a worker comes."""
         while not self.paused and not self.stopped:
             chosen = self._queue.next(self._seconds_left())
             if chosen is None:
                 if not self._continues():
                     return None
-            elif (running := self._queue.begin(chosen)) is not None:
-                self._enter(chosen.phase)
-                self._costs.slots = max(self._costs.slots, len(self.running))
-                self._lifecycle.flush()
-                if running.number in self.running:  # the database has accepted it
-                    return self._lifecycle.assignment(running)
+            elif not self._queue.ends_instead(chosen):
+                return chosen
+        return None
+
+    def take_up(self, number: int) -> Assignment | None:
+        """Resume a requeued trial, for the worker that has it still; None if it cannot resume now."""
+        waiting = None if self.paused or self.stopped else self._queue.requeued(number, self._seconds_left())
+        return None if waiting is None else self._begin(waiting)
+
+    def _begin(self, chosen: Candidate) -> Assignment | None:
+        if (running := self._queue.begin(chosen)) is not None:
+            self._enter(chosen.phase)
+            self._costs.slots = max(self._costs.slots, len(self.running))
+            self._lifecycle.flush()
+            if running.number in self.running:  # the database has accepted it
+                return self._lifecycle.assignment(running)
         return None
 
     def _continues(self) -> bool:
@@ -227,27 +204,34 @@ class Driver:
         """
         running = self.running[number]
         running.metrics.update(metrics)
-        if not math.isfinite(value):
-            at = counted(step, self.spec.resource)
-            return self._lifecycle.stop(running, diverged(f"{self.spec.metric} was {value} at {at}"))
+        if self._judge.ends(value):
+            return self._lifecycle.stop(running, diverged(self._at(step, value)))
         if step > self._storage.largest_step:
             most = f"this database holds steps up to {self._storage.largest_step:,}"
             error = f"it reported step {step:,}, and {most}; report in a larger unit, or search in SQLite"
             self._lifecycle.fail(running, error)
             return error
-        if step == 0 and 0 not in self.trials[number].intermediate_values:
+        counts = math.isfinite(value)
+        if not counts and not running.has_left_out:
+            running.has_left_out = True
+            self.remark(number, "not finite", f"{self._at(step, value)}, which is left out")
+        if step == 0 and counts and 0 not in self.trials[number].intermediate_values:
             running.trial.report(value, 0)  # before any training: no decision depends on it
         if step <= running.reported:
             return None  # the study has this report from an earlier attempt
-        running.trial.report(value, step)
+        if counts:
+            running.trial.report(value, step)
         running.reported = step
         if (reached := max(step, trained)) > running.trained:
             self._budget.consumed += reached - running.trained
             running.trained = reached
             running.attempt.report(reached, running.seconds if seconds is None else seconds)
         self._deadline.learn(running)
-        rung = self._rung_entry(running)
-        return self._apply(running, decide(self._situation(running, rung)), rung)
+        rung = self._rung_entry(running) if counts else None
+        return self._apply(running, decide(self._situation(running, rung, counts)), rung)
+
+    def _at(self, step: int, value: float) -> str:
+        return f"{self.spec.metric} was {value} at {counted(step, self.spec.resource)}"
 
     def _rung_entry(self, running: RunningTrial) -> RungEntry | None:
         """The entry of a trial at the rung that its report has brought it to, if any.
@@ -264,14 +248,15 @@ class Driver:
         is_last = self._deadline.is_last_chance(number, rung.first, self._seconds_left())
         return replace(rung, goes_first=is_last)
 
-    def _situation(self, running: RunningTrial, rung: RungEntry | None) -> Situation:
-        """What the decision about a trial depends on, as of its report."""
+    def _situation(self, running: RunningTrial, rung: RungEntry | None, counts: bool) -> Situation:
+        """What the decision about a trial depends on, as of its report; one that `counts` may stop it."""
         trial, step, last = self.trials[running.number], running.reported, self.spec.early_stopping.max
         over = stop = requeues = None
         waits = rung is not None and not rung.goes_first
         is_at_end = last is not None and step >= last  # its cost is spent
         if running.confirms is None and audited_at(trial) is None and not is_at_end:
-            prunes = running.trial.should_prune()  # also for the baseline: this notes its rung for the others
+            # Also for the baseline: this notes its rung for the others.
+            prunes = counts and should_prune(self._lifecycle.judged, running.trial)
             self._check_ends()
             if not is_baseline(trial):  # a search ends with a winner, and a baseline to compare it with
                 if self.stop_reason is not None and not self.stopped:
@@ -308,8 +293,10 @@ class Driver:
     def complete(self, number: int, value: float, seconds: float | None = None) -> None:
         """The objective returned `value`, `seconds` after it was called."""
         running = self.running[number]
+        returned, value = value, self._judge.at_end(self.trials[number].intermediate_values, value)
         if not math.isfinite(value):
-            self._lifecycle.stop(running, diverged(f"the objective returned {value}"))
+            how = how_without_value(self.spec.metric, returned, self._judge)
+            self._lifecycle.stop(running, diverged(how))
             return
         running.attempt.ended = running.seconds if seconds is None else seconds
         self._deadline.learn(running, running.trained)
@@ -320,34 +307,7 @@ class Driver:
 
     def fail(self, number: int, failure: Failure) -> None:
         """An attempt ended without a value: the trial is pruned, requeued for a retry, or failed."""
-        running, folder = self.running[number], self._lifecycle.folder(number)
-        may_retry = self.stop_reason is None or self.stopped  # now, or after a resume
-        if failure.kind == "disk":
-            self.requeue(number)
-            why = f"trial {number} cannot write: {failure.message}"
-            self.fatal = f"{why}; make room, and the same command resumes the search"
-            self.request_stop(self.fatal)
-        elif failure.kind == "checkpoint" and not has_failed_with(failure.message, self.trials):
-            event = {"kind": "started_over", "error": failure.message}
-            self.say(f"trial {number} {event_in_words(event, self.spec.resource)}")
-            self._storage.add_event(self.trials[number], event)
-            drop_checkpoint(folder)
-            self.requeue(number)
-        elif failure.kind == "silent" and not any(map(has_reported, self.trials)):
-            self._lifecycle.fail(running, failure.message, failed(failure.whole_reason(folder / OUTPUT)))
-            self.fatal = f"trial {number}: {self.trials[number].user_attrs['reason']}"
-            self.request_stop(self.fatal)
-        elif failure.kind == "memory":
-            self._lifecycle.stop(running, out_of_memory(failure.message))
-        elif running.attempts <= self.spec.execution.retries and may_retry:
-            running.trial.set_user_attr("retries", running.attempts)
-            running.trial.set_user_attr("error", failure.message)
-            self.requeue(number)
-        else:
-            if failure.traceback:
-                running.trial.set_user_attr("traceback", failure.traceback)
-            self._lifecycle.fail(running, failure.message, failed(failure.whole_reason(folder / OUTPUT)))
-            self._check_same_failures()
+        self._failures.handle(number, failure)
 
     def remark(self, number: int, kind: str, text: str) -> None:
         """Store a remark about a trial. The user sees only the first of each kind."""
@@ -413,22 +373,33 @@ class Driver:
         """Ask no more trials; running ones end at their next report."""
         self.stop_reason = self.stop_reason or reason
 
-    def request_stop(self, reason: str) -> None:
+    def request_stop(self, reason: str, by: str | None = None) -> None:
         """Ask no more trials, and requeue running ones at their next report, to be resumed later."""
         self.stop(reason)
-        self._clock.stop()
+        self._clock.stop(by)
 
-    def pause(self) -> None:
+    def pause(self, by: str | None = None) -> None:
         """Ask no more trials, and requeue running ones at their next report, until `resume`."""
         if self.stop_reason is None and not self.paused:
-            self._clock.pause()
-            self.say("paused; hpsearch resume continues the search")
+            self._clock.pause(by)
+            self.say(f"paused{f' by {by}' if by else ''}; hpsearch resume continues the search")
 
-    def resume(self) -> None:
+    def resume(self, by: str | None = None) -> None:
         """Continue after a pause."""
         if self.paused:
             self._clock.resume()
-            self.say("resumed")
+            self.say(f"resumed{f' by {by}' if by else ''}")
+
+    def set_budget(self, budget: Budget) -> None:
+        """Continue with another budget, as a search does that resumes with it."""
+        consumed = self._budget.consumed
+        self.spec = self.spec.model_copy(update={"budget": budget})
+        self._promotion = self._lifecycle.replan(self.spec)
+        self._plan()
+        self._budget.consumed = consumed
+        if not self.stopped:
+            self.stop_reason = None
+        self._check_ends()
 
     def _seconds_left(self) -> float:
         """Seconds left for trials of the search; -inf once no more are asked."""
@@ -439,12 +410,3 @@ class Driver:
     def _check_ends(self) -> None:
         if self.stop_reason is None and (reason := self._budget.end_reason()) is not None:
             self.stop(reason)
-
-    def _check_same_failures(self) -> None:
-        states = self._lifecycle.tally.states
-        if states["fail"] < FATAL_SAME_FAILURES or states["complete"] or states["pruned"]:
-            return
-        if (last := failed_alike(self.trials)) is not None:
-            reason = last.user_attrs["reason"]
-            self.fatal = f"the first {states['fail']} trials all failed the same way: {reason}"
-            self.request_stop(self.fatal)

@@ -32,13 +32,9 @@ from ...storage.files import (
     write,
 )
 from ...storage.live import LiveStorage
-from ...storage.studies import PROVENANCE, folder_in
+from ...storage.studies import PROVENANCE, SPEC, folder_in
 from ...storage.trial_attrs import (
-    AT_RUNG,
-    AUDITED,
     CONFIRMS,
-    CONFIRMS_SEED,
-    EVENTS,
     FIXED_PARAMS,
     THREADS,
     TOOK,
@@ -49,6 +45,8 @@ from ...storage.trial_attrs import (
 )
 from ..errors import SearchError
 from ..sampling.distributions import enqueued_labels, in_words, labelled, suggest
+from ..scheduling.audit import AuditSample
+from ..scheduling.judged import judged_study
 from ..scheduling.study_promotion import StudyPromotion
 from ..trials.advice import when_worse, with_advice
 from ..trials.export import document, render, seed_of
@@ -57,12 +55,8 @@ from ..trials.stops import Stop, failed
 from .clock import SearchClock
 from .confirmation_size import ConfirmationSize
 from .costs import COST_ATTR
-from .running import Assignment, RunningTrial
+from .running import RESERVED_ATTRS, Assignment, RunningTrial
 from .tally import Tally
-
-RESERVED_ATTRS = frozenset(
-    {"baseline", "error", "reason", "retries", "traceback", AT_RUNG, AUDITED, EVENTS, CONFIRMS, CONFIRMS_SEED}
-)  # not for metrics or parameters
 
 
 class InvalidTrial(Exception):
@@ -93,6 +87,7 @@ class TrialLifecycle:
         something. `on_end`: called for each trial that has ended."""
         self.spec = spec
         self.study = study
+        self.judged = judged_study(study, spec)
         self.storage = storage
         self._runs = runs
         self._threads = threads
@@ -104,6 +99,16 @@ class TrialLifecycle:
         self.tally = Tally(spec, storage)
         self.running: dict[int, RunningTrial] = {}
         self.cancelled: list[int] = []  # trials that have ended while their workers still run them
+
+    def replan(self, spec: Spec) -> StudyPromotion | None:
+        """Continue with another budget, on which promotions depend; these."""
+        self.spec = spec
+        self.judged = judged_study(self.study, spec)
+        self.tally.audit_sample = AuditSample.of(spec)
+        if self.promotion is not None:
+            self.promotion = StudyPromotion(spec, self.storage)
+        self.study.set_user_attr(SPEC, spec.to_json())
+        return self.promotion
 
     @property
     def trials(self) -> Sequence[FrozenTrial]:
@@ -268,6 +273,9 @@ class TrialLifecycle:
     def requeue(self, number: int) -> None:
         """Requeue a running trial, with its reports and checkpoint, for this or a later search."""
         self._unregister(self.running[number])
+        if self.clock.requeues and self.clock.asked_by is not None:
+            event = {"kind": "requeued", "reason": f"asked by {self.clock.asked_by}"}
+            self.storage.add_event(self.trials[number], event)
         self.storage.requeue(number)
         self.flush()
 
@@ -302,7 +310,7 @@ class TrialLifecycle:
         took = running.seconds if running.attempt.seconds is None else running.attempt.seconds
         took += self.trials[running.number].system_attrs.get(TOOK, 0.0)
         self.storage.set_trial_system_attr(running.trial._trial_id, TOOK, round(took, 3))
-        if running.trained > running.reported:
+        if running.trained > (self.trials[running.number].last_step or 0):
             self.storage.set_trial_system_attr(running.trial._trial_id, TRAINED, running.trained)
 
     # Ending
@@ -386,7 +394,7 @@ class TrialLifecycle:
         for key, meta in artifact_attrs(self._runs, self._folder_name, trial.number).items():
             self.storage.set_trial_system_attr(trial._trial_id, key, meta)
         self._unregister(running)
-        return self.study.tell(trial, value, state=state)
+        return self.judged.tell(trial, value, state=state)
 
     def _write_ended(self, ended: Sequence[FrozenTrial]) -> None:
         """Write trials that have ended, then update rungs and checkpoints."""

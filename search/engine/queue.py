@@ -62,25 +62,36 @@ class TrialQueue:
         begins = not all_asked and self._deadline.seconds_to_next_rung(None, 0) <= left
         return Candidate() if begins else None
 
-    def begin(self, chosen: Candidate) -> RunningTrial | None:
-        """Begin a trial that was chosen. None if it ended instead."""
+    def requeued(self, number: int, left: float) -> Candidate | None:
+        """A trial of this number that has begun, waits, and may resume now; `left` as in `next`."""
+        waiting = (t for t in self._lifecycle.tally.waiting if t.number == number and t.datetime_start)
+        found = next((t for t in waiting if self._may_resume(t, left)), None)
+        return None if found is None else Candidate(waiting=found)
+
+    def ends_instead(self, chosen: Candidate) -> bool:
+        """End a trial that was chosen, but cannot begin any more; whether it was one."""
         waiting, promoted = chosen.waiting, chosen.promoted
         confirmed = None if waiting is None else confirms(waiting)
-        late = confirmed is not None and self._deadline.is_too_late_to_start(confirmed)
+        if waiting is not None and confirmed is not None and self._deadline.is_too_late_to_start(confirmed):
+            self._lifecycle.end_out_of_time(waiting.number)
+        elif promoted is not None and not has_checkpoint(self._lifecycle.folder(promoted)):
+            gone = Stop("not_promoted", "paused, and its checkpoint is gone")
+            self._lifecycle.stop_paused([promoted], gone)
+        else:
+            return False
+        return True
+
+    def begin(self, chosen: Candidate) -> RunningTrial | None:
+        """Begin a trial that was chosen. None if it failed instead."""
+        waiting, promoted = chosen.waiting, chosen.promoted
         try:
-            if waiting is not None and late:
-                self._lifecycle.end_out_of_time(waiting.number)
-            elif waiting is not None and waiting.datetime_start is not None:  # requeued
+            if waiting is not None and waiting.datetime_start is not None:  # requeued
                 return self._lifecycle.resume(waiting)
-            elif waiting is not None:
+            if waiting is not None:
                 return self._lifecycle.begin(waiting)
-            elif promoted is not None and not has_checkpoint(self._lifecycle.folder(promoted)):
-                gone = Stop("not_promoted", "paused, and its checkpoint is gone")
-                self._lifecycle.stop_paused([promoted], gone)
-            elif promoted is not None:
+            if promoted is not None:
                 return self._lifecycle.resume(self._lifecycle.trials[promoted], promoted=True)
-            else:
-                return self._lifecycle.begin()
+            return self._lifecycle.begin()
         except InvalidTrial as error:
             self._lifecycle.fail(error.running, str(error), Stop("refused", f"cannot begin: {error}"))
         return None

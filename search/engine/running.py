@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import optuna
+from optuna.trial import FrozenTrial
 
-from ...storage.trial_attrs import CONFIRMS
+from ...storage.trial_attrs import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, has_reported
+from ..trials.stops import Stop, ended_by_objective, out_of_memory
 from .costs import Attempt
 
-FailureKind = Literal["error", "silent", "memory", "lost", "timeout", "disk", "checkpoint"]
+FailureKind = Literal[
+    "error",
+    "mismatch",  # the objective and its space do not fit together
+    "silent",  # a script ended without a report
+    "ended",  # by the objective itself, which is no failure
+    "memory",
+    "lost",
+    "timeout",
+    "disk",
+    "checkpoint",
+]
+RESERVED_ATTRS = frozenset(
+    {"baseline", "error", "reason", "retries", "traceback", AT_RUNG, AUDITED, EVENTS, CONFIRMS, CONFIRMS_SEED}
+)  # not for metrics, parameters or what an objective sets
 
 
 @dataclass(frozen=True)
@@ -37,6 +52,17 @@ class Failure:
     traceback: str = ""  # its tail
     detail: str = ""  # a script's last output; failures with the same message are alike whatever this is
 
+    @property
+    def as_stop(self) -> Stop | None:
+        """The early end that it is; None for a failure."""
+        if self.kind == "memory":
+            return out_of_memory(self.message)
+        return ended_by_objective(self.message) if self.kind == "ended" else None
+
+    def recurs(self, trials: Iterable[FrozenTrial]) -> bool:
+        """Whether all other trials of the study would fail in the same way."""
+        return self.kind == "mismatch" or (self.kind == "silent" and not any(map(has_reported, trials)))
+
     def whole_reason(self, output: Path) -> str:
         """Why a trial has failed, with a script's last output, and where the rest of that is."""
         parts = [self.message, self.detail, f"its output is in {output}" if output.exists() else ""]
@@ -55,6 +81,7 @@ class RunningTrial:
     attempt: Attempt = field(default_factory=Attempt)
     attempts: int = 1
     metrics: dict[str, float] = field(default_factory=dict)
+    has_left_out: bool = False  # whether one of its reports was left out, as it was not finite
     now: Callable[[], float] = time.monotonic  # the search's clock
     started: float = field(init=False)
 
@@ -65,6 +92,11 @@ class RunningTrial:
     def number(self) -> int:
         """The trial's number."""
         return self.trial.number
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Store an attribute that the objective has set; where its name is taken, after `user_`."""
+        taken = name in RESERVED_ATTRS or name in self.config
+        self.trial.set_user_attr(f"user_{name}" if taken else name, value)
 
     @cached_property
     def confirms(self) -> int | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
-Scope = Literal["read", "work", "code"]
+Scope = Literal["read", "work", "write", "code", "admin"]
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,9 @@ class Operation:
 
     name: str  # as the command line has it
     path: str  # of its module in this room and its function
-    scope: Scope  # what it needs: to read, to change studies and files, or to run an objective's code
+    scope: Scope  # what it needs: to read, to work on trials, to change studies, to bring code, or all
     of_workspace: bool = True  # whether it needs a database
+    command: bool = True  # whether it is a command; the service alone has others
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -44,19 +45,34 @@ OPERATIONS = {
         Operation("trials", "show:trials", "read"),
         Operation("best", "show:best", "read"),
         Operation("export", "export:export", "read"),
-        Operation("stop", "control:stop", "work"),
-        Operation("pause", "control:pause", "work"),
-        Operation("resume", "control:resume", "work"),
-        Operation("kill", "control:kill", "work"),
-        Operation("retry", "control:retry", "work"),
-        Operation("delete", "studies:delete", "work"),
-        Operation("copy", "studies:copy", "work"),
-        Operation("backup", "studies:backup", "work"),
+        Operation("curves", "watch:curves", "read", command=False),
+        Operation("files", "watch:files", "read", command=False),
+        Operation("file", "watch:open_file", "read", command=False),
+        Operation("log", "watch:log", "read", command=False),
+        Operation("winner", "winner:winner", "read", command=False),
+        Operation("winner --zip", "winner:winner_zip", "read", command=False),
+        Operation("figure", "show:figure", "read", command=False),
+        Operation("forecast", "forecast:forecast", "read", command=False),
+        Operation("stop", "control:stop", "write"),
+        Operation("pause", "control:pause", "write"),
+        Operation("resume", "control:resume", "write"),
+        Operation("kill", "control:kill", "write"),
+        Operation("try", "control:try_config", "write"),
+        Operation("submit", "submit:submit", "write"),
+        Operation("steer", "steer:steer", "write"),
+        Operation("queue", "queue:queue", "read"),
+        Operation("queue --machine", "queue:machine", "read"),
+        Operation("retry", "control:retry", "write"),
+        Operation("delete", "studies:delete", "admin"),
+        Operation("copy", "studies:copy", "admin"),
+        Operation("backup", "studies:backup", "admin"),
         Operation("objectives", "spaces:objectives", "read", of_workspace=False),
         Operation("init", "spaces:init", "read", of_workspace=False),
         Operation("schema", "spaces:schema", "read", of_workspace=False),
-        Operation("validate", "spaces:validate", "code", of_workspace=False),
-        Operation("plan", "plan:plan", "code", of_workspace=False),
+        Operation("spaces", "spaces:list_spaces", "read", of_workspace=False, command=False),
+        Operation("convert", "spaces:convert", "read", of_workspace=False, command=False),
+        Operation("validate", "spaces:validate", "read", of_workspace=False),
+        Operation("plan", "plan:plan", "write", of_workspace=False),
         Operation("lr-find", "plan:lr_find", "code", of_workspace=False),
         Operation("train", "train:train", "code", of_workspace=False),
         Operation("generate", "train:generate", "read"),

@@ -1,27 +1,37 @@
-"""Steer a search from outside: stop, pause, resume, kill and retry.
+"""Steer a search from outside: stop, pause, resume, kill, retry, and try a configuration.
 
 The search takes a command from its study within a second. Where no search runs, a trial is killed or
-requeued in the study itself.
+requeued in the study itself. What somebody asks for here also changes what is wanted of a study that a
+service has, which would undo it otherwise. `by` is who asks, where that is not this machine's user.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from ...spaces import Choice, Range, Spec
 from ...storage.attributes import readable_rows
+from ...storage.commands import ANSWER_SECONDS, StudyCommand, command
 from ...storage.damage import readable
-from ...storage.database import open_storage
-from ...storage.live import LiveStorage, StudyCommand
+from ...storage.database import open_storage, open_tables
+from ...storage.live import LiveStorage
 from ...storage.locks import driver_lock, driver_running
-from ...storage.studies import ANSWER_SECONDS, StoredStudy, command, find_study, trial_of
+from ...storage.studies import PHASE, Phase, StoredStudy, find_study, trial_of
+from ...storage.trial_attrs import FIXED_PARAMS
+from ...storage.wanted import Desired, Wanted, change_wanted
 from ...storage.workspace import Workspace
-from ..engine.commands import FAILURE_ATTRS, KILLED
-from ..errors import SearchError
+from ..engine.commands import FAILURE_ATTRS, asked_by, enqueue, killed
+from ..errors import SearchError, UsageError
+from ..results.study import space_of
+from ..sampling.distributions import enqueued_labels
 from ..values import Value
 
 
@@ -32,27 +42,42 @@ class Steered(Value):
     study: str
     searching: bool  # whether a search took it; else the study itself was changed, where that was possible
     trials: tuple[int, ...] = ()  # that it was about; none where it was about the whole search
+    wanted: str | None = None  # of a study that a service has: run, pause or stop
 
 
-def stop(*, workspace: Workspace, study: str) -> Steered:
+@dataclass(frozen=True)
+class Tried(Value):
+    """A configuration that waits to be tried."""
+
+    study: str
+    trial: int
+    params: dict[str, Any]  # that were given, as the database has them; the sampler proposes the others
+    searching: bool  # whether a search has taken it; else the next one does
+    made: bool  # False: the same request had enqueued it before
+
+
+def stop(*, workspace: Workspace, study: str, by: str | None = None) -> Steered:
     """End the search of a study tidily: its running trials are requeued, to be resumed."""
-    return Steered(study, _sent(find_study(workspace, study), "stop"))
+    return _steered(workspace, study, "stop", "stop", by)
 
 
-def pause(*, workspace: Workspace, study: str) -> Steered:
+def pause(*, workspace: Workspace, study: str, by: str | None = None) -> Steered:
     """Let a search wait: its running trials are requeued, their processes end, and the machine is free.
 
-    Raises `SearchError` where no search of the study runs.
+    Raises `SearchError` where no search of the study runs, unless a service has the study.
     """
-    return _sent_to_search(workspace, study, "pause")
+    return _steered(workspace, study, "pause", "pause", by)
 
 
-def resume(*, workspace: Workspace, study: str) -> Steered:
-    """Let a paused search continue. Raises `SearchError` where no search of the study runs."""
-    return _sent_to_search(workspace, study, "resume")
+def resume(*, workspace: Workspace, study: str, by: str | None = None) -> Steered:
+    """Let a paused search continue.
+
+    Raises `SearchError` where no search of the study runs, unless a service has the study.
+    """
+    return _steered(workspace, study, "resume", "run", by)
 
 
-def kill(*, workspace: Workspace, study: str, trial: int) -> Steered:
+def kill(*, workspace: Workspace, study: str, trial: int, by: str | None = None) -> Steered:
     """End one trial at once, as failed; the search continues.
 
     Raises `SearchError` where the trial has not begun, has ended, or ends otherwise meanwhile.
@@ -64,7 +89,7 @@ def kill(*, workspace: Workspace, study: str, trial: int) -> Steered:
     if victim.state not in (TrialState.RUNNING, TrialState.WAITING):
         state = victim.state.name.lower()
         raise SearchError(f"trial {trial} has ended already: it is {state}", code="trial-state")
-    searching = _sent(stored, "kill", trial)
+    searching = _sent(stored, StudyCommand("kill", trial, by=by))
     if searching:
         state = _end_of(stored, trial).state.name.lower()
         if state != "fail":
@@ -72,13 +97,14 @@ def kill(*, workspace: Workspace, study: str, trial: int) -> Steered:
     else:
         with _held(stored) as live:
             key = live.trial_id(trial)
-            live.set_trial_user_attr(key, "error", KILLED.reason)
-            KILLED.note(live, key)
+            end = killed(by)
+            live.set_trial_user_attr(key, "error", end.reason)
+            end.note(live, key)
             live.set_trial_state_values(key, TrialState.FAIL)
     return Steered(study, searching, (trial,))
 
 
-def retry(*, workspace: Workspace, study: str, trial: int | None = None) -> Steered:
+def retry(*, workspace: Workspace, study: str, trial: int | None = None, by: str | None = None) -> Steered:
     """Try a failed trial again, or all of them: same number and parameters, from the last checkpoint.
 
     Raises `SearchError` where the trial has not failed, or none has.
@@ -95,22 +121,90 @@ def retry(*, workspace: Workspace, study: str, trial: int | None = None) -> Stee
             told = f"trial {trial} is {state.name.lower()}; only failed trials are tried again"
             raise SearchError(told, code="trial-state")
         failed = (trial,)
-    searching = _sent(stored, "retry", trial)
+    searching = _sent(stored, StudyCommand("retry", trial, by=by))
     if not searching:
         with _held(stored) as live:
             for number in failed:
                 live.revive(number, FAILURE_ATTRS)
+            live.set_study_user_attr(live.get_study_id_from_name(live.born), PHASE, Phase.SEARCHING)
     return Steered(study, searching, failed)
 
 
-def _sent_to_search(workspace: Workspace, study: str, what: str) -> Steered:
-    if not _sent(find_study(workspace, study), what):
+def try_config(
+    *,
+    workspace: Workspace,
+    study: str,
+    params: Mapping[str, Any],
+    trial: int | None = None,
+    request: str | None = None,
+    by: str | None = None,
+) -> Tried:
+    """Enqueue a configuration: it trains before what the sampler proposes.
+
+    `params` are values of searched parameters; with `trial` its values fill in, else the sampler's do. The
+    same `request` again is the same trial. Raises `UsageError` for values that do not fit the space.
+    """
+    stored = find_study(workspace, study)
+    spec = space_of(workspace, study)
+    try:
+        before = None if trial is None else trial_of(stored.study, trial).params
+        given = params if before is None else _still_called_for(spec, before, params)
+        labels = enqueued_labels(spec, given)
+    except ValueError as error:
+        raise UsageError(str(error), code="trial-params") from error
+    request = request or uuid.uuid4().hex
+    there = asked_by(stored.study.get_trials(deepcopy=False), request)
+    if there is not None and there.system_attrs[FIXED_PARAMS] != labels:
+        told = f"this request made trial {there.number}, with other values: another trial is another request"
+        raise UsageError(told, code="request-differs")
+    made, searching = there is None, driver_running(workspace, stored.folder) is not None
+    if made:
+        searching = _sent(stored, StudyCommand("try", by=by, params=labels, request=request))
+        if not searching:
+            with _held(stored) as live:
+                enqueue(optuna.load_study(study_name=live.born, storage=live), labels, request, by)
+                live.set_study_user_attr(live.get_study_id_from_name(live.born), PHASE, Phase.SEARCHING)
+        there = asked_by(stored.study.get_trials(deepcopy=False), request)
+    if there is None:
+        told = "the search took the configuration, and has not enqueued it yet; its trials will show it"
+        raise SearchError(told, code="no-answer")
+    return Tried(study, there.number, labels, searching, made)
+
+
+def _still_called_for(spec: Spec, before: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a trial with others over them, but for those whose conditions these end."""
+    values = {**before, **params}
+
+    def suggest(name: str, parameter: Range | Choice) -> Any:
+        if isinstance(parameter, Range):
+            return values.get(name, parameter.min)
+        label = values.get(name, parameter.labels()[0])
+        return parameter.value_of(label) if label in parameter.labels() else label
+
+    config, _ = spec.space.proposed(suggest)
+    return {name: value for name, value in values.items() if name in params or name in config}
+
+
+def _steered(workspace: Workspace, study: str, what: str, desired: Desired, by: str | None) -> Steered:
+    """Change what is wanted of a study, where a service has it, and tell its search, where one runs."""
+    stored = find_study(workspace, study)
+    wanted = want(workspace, study, desired, by)
+    sent = _sent(stored, StudyCommand(what, by=by))
+    if not sent and wanted is None and what != "stop":
         otherwise = "; hpsearch run continues the study" * (what == "resume")
         raise SearchError(f'no search of "{study}" is running{otherwise}', code="not-searching")
-    return Steered(study, searching=True)
+    return Steered(study, sent, wanted=None if wanted is None else wanted.desired)
 
 
-def _sent(stored: StoredStudy, what: str, trial: int | None = None) -> bool:
+def want(workspace: Workspace, study: str, desired: Desired, by: str | None = None) -> Wanted | None:
+    """Change what is wanted of a study, where a service has it; what is wanted of it now."""
+    now = time.time()
+    return change_wanted(
+        open_tables(workspace.url), study, lambda wanted: wanted and wanted.to(desired, by, now)
+    )
+
+
+def _sent(stored: StoredStudy, asked: StudyCommand) -> bool:
     """Send a command to the search of a study; False where none runs.
 
     Raises `SearchError` where the search does not answer.
@@ -118,7 +212,7 @@ def _sent(stored: StoredStudy, what: str, trial: int | None = None) -> bool:
     here = driver_running(stored.workspace, stored.folder)
     if here is None and stored.workspace.file is not None:
         return False
-    if command(stored.study, StudyCommand(what, trial, here)):
+    if command(stored.study, replace(asked, driver=here)):
         return True
     if here is None:  # of a server's study, the search could have been another machine's
         return False

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from ...spaces import Spec, load
+from ...spaces.loader import Source
 from ...storage.workspace import Workspace
 from ..backends import check_name
 from ..preflight import kill_test as kill_tests
@@ -34,7 +34,7 @@ class MachineReport(Value):
 def doctor(
     *,
     workspace: Workspace,
-    space: str | Path | None = None,
+    space: Source | Spec | None = None,
     backend: str = "optuna",
     on_progress: Callable[[Check], None] = lambda check: None,
 ) -> MachineReport:
@@ -54,7 +54,7 @@ def doctor(
 
 def kill_test(
     *,
-    space: str | Path | None = None,
+    space: Source | Spec | None = None,
     backend: str = "optuna",
     trials: int = DEFAULT_TRIALS,
     kills: int = DEFAULT_KILLS,
@@ -76,7 +76,7 @@ def kill_test(
 
 def pack_test(
     *,
-    space: str | Path | None = None,
+    space: Source | Spec | None = None,
     trials: int = DEFAULT_TRIALS,
     seed: int | None = None,
     on_begin: Callable[[Spec, int], None] = lambda spec, seed: None,

@@ -11,10 +11,11 @@ from ...storage.workspace import Workspace
 from ..errors import SearchError
 from ..exchange.recipes import for_framework
 from ..results.study import load_result
+from ..trials.command_line import command_line
 from ..trials.export import beyond, document, render
 from ..values import Value
 
-Form = Literal["yaml", "json", "flags", "trl", "peft", "axolotl", "llamafactory"]
+Form = Literal["yaml", "json", "flags", "command", "trl", "peft", "axolotl", "llamafactory"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ def export(
     to_fill: tuple[str, ...] = ()
     if form == "yaml" or form == "json" or form == "flags":
         text, lost = render(content, form), beyond(content, form, folder)
+    elif form == "command":
+        text, lost = command_line(content), {}
     else:
         written = for_framework(form, content, file, folder)
         text, lost, to_fill = written.text, written.lost, written.to_fill

@@ -6,6 +6,14 @@ from pathlib import Path
 
 from ..errors import SearchError, UsageError
 
+STDOUT = "-"  # as the name of an output
+
+
+def refuse_stdout(path: Path | None, what: str) -> None:
+    """Raise `UsageError` where the output is to be standard output, `-`, which cannot take `what`."""
+    if path is not None and str(path) == STDOUT:
+        raise UsageError(f"standard output cannot take {what}; name a file, or ./- for one of that name")
+
 
 def check_free(path: Path) -> None:
     """Raise `UsageError` where a file is there already."""

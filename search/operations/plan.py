@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from ...objectives.info import ObjectiveInfo
 from ...objectives.range_test import Point
-from ...objectives.resolve import describe
 from ...spaces import Spec
+from ...spaces.document import STDIN
+from ...spaces.loader import Source
+from ...spaces.times import seconds as time_in_seconds
 from ..backends.resources import share, this_machine
 from ..errors import UsageError
 from ..preflight import lr_range
@@ -16,13 +19,13 @@ from ..preflight.forecast import SearchForecast, forecast_search
 from ..preflight.lr_range import LrRangeResult
 from ..preflight.measure import measure
 from ..preflight.memory import expected_memory
-from ..preflight.objective import load_space, own_code
+from ..preflight.objective import described, load_space, own_code
 
 
 def plan(
     *,
-    space: str | Path | Spec,
-    seconds: float = 60.0,
+    space: Source | Spec,
+    seconds: float | str = 60.0,
     startup: Callable[[], float] = lambda: 0.0,
     on_progress: Callable[[int], None] = lambda configurations: None,
     say: Callable[[str], None] = lambda message: None,
@@ -30,13 +33,23 @@ def plan(
     """Predict a search: measure trials for up to `seconds`, then say how many reach which rung, and when.
 
     The objective runs, as in a search, with the baseline and quasi-random configurations; nothing is kept.
-    `startup` says the seconds that a search takes before this, `on_progress` is told the configurations
-    measured so far.
+    `seconds` may be a time as in a space, such as "5m". `startup` says the seconds that a search takes before
+    this, `on_progress` is told the configurations measured so far.
     """
-    spec = checked(space if isinstance(space, Spec) else load_space(space))
+    spec = checked(load_space(space))
+    if ObjectiveInfo(spec.objective_words).kind == "remote":
+        raise UsageError(
+            "the objective is remote: its code is with the workers, and a plan measures it; name it instead, "
+            'as in objective: "file.py:function"',
+            code="remote-objective",
+        )
     if code := own_code(spec):
         say(code)
-    objective = describe(spec.objective_words, parameters=spec.passed)
+    try:
+        seconds = time_in_seconds(seconds)
+    except ValueError as error:
+        raise UsageError(f"seconds {error}") from None
+    objective = described(spec)
     before = startup()
     import scipy.stats  # noqa: F401  # quasi-random numbers: an import may swallow an interrupt
 
@@ -47,7 +60,7 @@ def plan(
 
 def lr_find(
     *,
-    space: str | Path,
+    space: Source | Spec,
     low: float = 1e-6,
     high: float = 1.0,
     steps: int = 100,
@@ -65,6 +78,8 @@ def lr_find(
             code="lr-range",
         )
     spec = load_space(space)
+    if write and (not isinstance(space, str | Path) or str(space) == STDIN):
+        raise UsageError("the range can be written only into a space file; name one")
     if write:
         lr_range.check_writable(str(space), spec, low, high)
     found = lr_range.lr_find(spec, low=low, high=high, steps=steps, on_point=on_progress)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...objectives.resolve import describe
+from ...objectives.info import ObjectiveInfo
 from ...spaces import SpaceError, Spec, differences
+from ...spaces.loader import Source
 from ...storage import StorageError, database, locks, provenance, rows, studies
 from ...storage.connection import WRITE_WAIT_SECONDS, patiently
+from ...storage.wanted import is_servers_driver
 from ...storage.workspace import Workspace
 from ..backends import make_backend
 from ..engine.driver import Driver
@@ -23,13 +25,15 @@ from ..errors import SearchError, UsageError
 from ..exchange.trackers.study import StudyTracking
 from ..formatting import counted
 from ..preflight import checks
+from ..preflight.commands import two_files
 from ..preflight.memory import MemoryModel
-from ..preflight.objective import load_space, own_code, texts_of
+from ..preflight.objective import described, load_space, own_code, texts_of
 from ..preflight.requirements import check_extras
 from ..results.next_steps import retry_steps
 from ..results.note import write_note
-from ..results.study import StudyResult, stored_spec
+from ..results.study import StudyResult, space_of, stored_spec
 from ..trials.retries import failed_in_words, worth_retrying
+from .control import want
 from .signals import signals_ask
 
 if TYPE_CHECKING:
@@ -39,8 +43,9 @@ if TYPE_CHECKING:
 def run(
     *,
     workspace: Workspace,
-    space: str | Path | Spec,
+    space: Source | Spec | None = None,
     watcher: Watcher,
+    study: str | None = None,
     objective: Callable[[Any], float] | None = None,
     backend: str = "optuna",
     ray_address: str | None = None,
@@ -49,18 +54,26 @@ def run(
 ) -> StudyResult:
     """Search a space, or continue an earlier search of the same name; `watcher` is told what happens.
 
-    The other arguments are those of `hpsearch.search.run`.
+    Without a `space`, the `study` continues by the one that it holds. The other arguments are those of
+    `hpsearch.search.run`.
     """
     began = time.monotonic() if began is None else began
-    spec = space if isinstance(space, Spec) else load_space(space)
+    if space is None:
+        if study is None:
+            raise UsageError("name a space, or the study that is to continue")
+        space = space_of(workspace, study)
+    if isinstance(space, Mapping) and callable(space.get("objective")):
+        objective = objective or space["objective"]
+        space = {**space, "objective": _name_of(objective)}
+    spec = load_space(space)
     if objective is not None:
         changes["objective"] = _name_of(objective)
     spec = spec.override(**changes) if changes else spec
     if objective is None:
         checks.check_objective(spec)
     check_extras(spec)
-    described = describe(spec.objective_words, objective, spec.passed)
-    worker_backend = make_backend(backend, spec, described, ray_address)
+    described_objective = described(spec, objective)
+    worker_backend = make_backend(backend, spec, described_objective, ray_address)
     studies.quiet_optuna()
     opened = patiently(
         lambda: database.open_storage(workspace.url, create=True, wait=WRITE_WAIT_SECONDS), watcher.say
@@ -74,9 +87,11 @@ def run(
     with claim, locks.driver_lock(workspace, kept), guarded(workspace, name, kept=kept):
         if not claim.take():
             raise StorageError(f"{claim.folder} was taken by another study; the same command takes another")
+        attrs = patiently(lambda: studies.attrs_of(opened, name), watcher.say) or {}
+        if backend == "optuna":
+            worker_backend = _as_begun(spec, attrs, worker_backend, described_objective)
         about = _about(spec, backend, worker_backend)
         about |= {studies.FOLDER: kept, studies.ID: claim.study}
-        attrs = patiently(lambda: studies.attrs_of(opened, name), watcher.say) or {}
         memory = _memory(spec, worker_backend, attrs, watcher)
         live = patiently(lambda: studies.open_live(opened, name, goal=spec.goal, attrs=about), watcher.say)
         with closing(live):
@@ -86,6 +101,8 @@ def run(
             spec = spec.model_copy(update={"name": live.born})  # brackets go by it
             if memory is not None:
                 spec = spec.limited(memory.problem)
+            if not is_servers_driver():
+                patiently(lambda: want(workspace, name, "run"), watcher.say)
             tracking = StudyTracking(watcher, spec, live.attrs, workspace.runs) if spec.report_to else None
             driver = Driver(
                 spec,
@@ -101,7 +118,9 @@ def run(
             )
             before = sum(t.state.is_finished() for t in driver.trials)
             driver.study.set_user_attr(studies.SPEC, spec.to_json())  # with this run's budget and execution
-            _explain(driver, named=objective is None)
+            if spec.folder is not None and not ObjectiveInfo(spec.objective_words).is_built_in:
+                driver.study.set_user_attr(studies.SPACE_FOLDER, spec.folder)
+            _explain(driver, named=objective is None and backend != "remote")
             if (differs := _other_resources(spec, live.attrs, worker_backend)) is not None:
                 driver.say(differs)
             if (failed := _failed_before(driver)) is not None:
@@ -135,6 +154,26 @@ def _about(spec: Spec, name: str, backend: Backend) -> dict[str, Any]:
         studies.SPEC: spec.to_json(),
         studies.TEXTS: texts_of(spec),
     }
+
+
+def _as_begun(spec: Spec, attrs: Mapping[str, Any], backend: Backend, objective: dict[str, Any]) -> Backend:
+    """The backend whose workers have the cores of those with which the study began, on which values depend.
+
+    Where so many workers do not fit, there are fewer. It stays as it is where not even one fits, or where the
+    space says what each is to have.
+    """
+    begun, execution = attrs.get(studies.PROVENANCE, {}), spec.execution
+    threads, gpus = begun.get("threads"), begun.get("gpus")
+    fixed: dict[str, Any] = {}
+    if execution.gpus_per_trial is None and gpus == 0 and backend.gpus:
+        fixed["gpus_per_trial"] = 0.0
+    if execution.cpus_per_trial is None and threads is not None and (fixed or threads != backend.threads):
+        fixed["cpus_per_trial"] = float(threads * execution.processes_per_trial)
+    for fewer in ({}, {"workers": "auto"}) if fixed else ():
+        same = execution.model_copy(update=fixed | fewer)
+        with suppress(UsageError):
+            return make_backend("optuna", spec.model_copy(update={"execution": same}), objective, None)
+    return backend
 
 
 def _memory(spec: Spec, backend: Backend, attrs: Mapping[str, Any], watcher: Watcher) -> MemoryModel | None:
@@ -193,6 +232,8 @@ def _refuse_other_texts(spec: Spec, stored: Mapping[str, str], now: Mapping[str,
 def _explain(driver: Driver, *, named: bool) -> None:
     """Say what the study is, in its note, and which code of the user's it runs, where that is `named`."""
     write_note(driver.study, driver.spec)
+    for told in two_files(driver.spec) if named else ():
+        driver.say(told.message)
     begins = not any(trial.datetime_start for trial in driver.trials)
     if named and begins and (code := own_code(driver.spec)):
         driver.say(code)

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from optuna.trial import FrozenTrial
+
+from ...spaces import Spec
+from ...spaces.errors import hint
+from ...storage.pages import Order, read_page, study_head
+from ...storage.rows import MOST_NAMED
+from ...storage.studies import SPEC
 from ...storage.workspace import Workspace
+from ..errors import SearchError, UsageError
 from ..results.confirmation import Confirmed
 from ..results.ranges import NarrowRanges, narrow_ranges
 from ..results.report import StudyReport, TrialReport, study_report, trial_report
 from ..results.sentences import against, confirmation
-from ..results.study import StudySnapshot, load_result
-from ..results.trials import TrialRow, trial_rows
+from ..results.study import StudySnapshot, load_result, stored_spec
+from ..results.trials import TrialRow, trial_row
 from ..results.why import TrialHistory, history_of
 from ..sampling.view import StudyAtRung
+from ..trials.records import TrialRecord
 from ..values import State, Value
 
 
@@ -27,10 +39,36 @@ class TrialRows(Value):
     resource: str
     parameters: tuple[str, ...]  # all of the space, in its order
     searched: tuple[str, ...]  # those of them that the search chooses
+    fields: tuple[str, ...] = ()  # of each row that are told; none: all
+    more: bool = False  # whether others follow
 
     def to_json(self) -> Any:
         """The rows alone."""
-        return [row.to_json() for row in self.rows]
+        rows = [row.to_json() for row in self.rows]
+        return [{name: row[name] for name in self.fields} for row in rows] if self.fields else rows
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Of the rows alone: what their columns are is in the space."""
+        return super().from_json(
+            {"rows": data, "metric": "", "resource": "", "parameters": [], "searched": []}
+        )
+
+    def of_space(self, spec: Spec) -> TrialRows:
+        """The same rows, with what the study's space says of their columns."""
+        names, searched = tuple(spec.parameters), tuple(spec.space.searched)
+        return TrialRows(self.rows, spec.metric, spec.resource, names, searched, self.fields, self.more)
+
+
+@dataclass(frozen=True)
+class DrawnFigure(Value):
+    """A figure as Plotly's JSON."""
+
+    name: str
+    text: str
+
+    def to_json(self) -> Any:
+        return json.loads(self.text)
 
 
 @dataclass(frozen=True)
@@ -74,13 +112,45 @@ def trials(
     study: str,
     state: State | None = None,
     best_first: bool = False,
+    newest_first: bool = False,
+    after: int | None = None,
     limit: int | None = None,
+    fields: Sequence[str] = (),
 ) -> TrialRows:
-    """List the trials of a study, of one state perhaps, by number or the best complete trial first."""
-    result = _as_it_stands(workspace, study)
-    spec, rows = result.spec, trial_rows(result, state=state, best_first=best_first)[:limit]
-    names, searched = tuple(spec.parameters), tuple(spec.space.searched)
-    return TrialRows(tuple(rows), spec.metric, spec.resource, names, searched)
+    """List the trials of a study, of one state perhaps, by number, or the newest or the best first.
+
+    A page of them follows the trial `after` in this order. `fields` are those of the rows that are told.
+    Raises `UsageError` for a field that rows do not have.
+    """
+    known = [field.name for field in dataclasses.fields(TrialRow)]
+    for name in fields:
+        if name not in known:
+            raise UsageError(f'a trial has no field "{name}"; {hint(name, known)}', code="unknown-field")
+    head = study_head(workspace, study)
+    spec = stored_spec(study, head.attrs[SPEC])
+    order: Order = "best" if best_first else "newest" if newest_first else "number"
+    found: list[FrozenTrial] = []
+    more = True
+    while more and (limit is None or len(found) < limit):
+        page = MOST_NAMED if limit is None else min(MOST_NAMED, limit - len(found))
+        minimize = spec.goal == "minimize"
+        some, more = read_page(head, state=state, order=order, minimize=minimize, after=after, limit=page)
+        found += some
+        after = found[-1].number if found else after
+    rows = tuple(trial_row(TrialRecord(spec, trial)) for trial in found)
+    return TrialRows(rows, "", "", (), (), tuple(fields), more).of_space(spec)
+
+
+def figure(*, workspace: Workspace, study: str, name: str) -> DrawnFigure:
+    """Draw one of Optuna's figures. Raises `UsageError` with the names that there are."""
+    result = load_result(workspace, study)
+    if name not in result.figures:
+        raise UsageError(f'there is no figure "{name}"; {hint(name, result.figures)}', code="no-such-file")
+    try:
+        drawn = result.figures[name]()
+    except (ValueError, RuntimeError) as error:  # too few trials, say
+        raise SearchError(f"the figure {name} cannot be drawn: {error}", code="no-figure") from error
+    return DrawnFigure(name, drawn.to_json())
 
 
 def best(*, workspace: Workspace, study: str) -> BestTrial:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Self
 
 from ...objectives import catalog
 from ...objectives.catalog import ObjectiveDescription, describe_objective
@@ -17,18 +20,26 @@ from ...spaces import (
     Derived,
     Issue,
     Parameter,
+    SpaceError,
     Spec,
     describe,
     json_schema,
+    shipped,
     shipped_text,
     warnings,
 )
+from ...spaces.dialects import CONVERTED, tools_of
+from ...spaces.document import file_in_words, read, text_of
+from ...spaces.errors import hint
+from ...spaces.loader import Source
 from ..errors import UsageError
 from ..preflight import checks
 from ..preflight.objective import import_objective, load_space
 from ..scheduling.rungs import plan_of
 from ..values import Value, plain
 
+CONVERTED_FILE = "converted.yaml"  # what a text to convert is called in messages
+MOST_FILES, DEEPEST = 1000, 4  # in a list of space files, and in its folders
 SAMPLES = 5  # random configurations that show what a space holds
 
 
@@ -63,6 +74,12 @@ class ValidSpace(Value):
         }
         return plain(content)  # type: ignore[no-any-return]
 
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        spec = Spec.from_json(data["spec"]).of_preset(data["preset"], data["from_preset"])
+        found = [Issue(**issue) for issue in data["warnings"]]
+        return cls(data["file"], spec, data["samples"], found, data["imported"])
+
 
 @dataclass(frozen=True)
 class NewSpace(Value):
@@ -82,6 +99,10 @@ class Schema(Value):
     def to_json(self) -> dict[str, Any]:
         return self.schema
 
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        return super().from_json({"schema": data})
+
 
 @dataclass(frozen=True)
 class Objectives(Value):
@@ -92,6 +113,10 @@ class Objectives(Value):
     def to_json(self) -> Any:
         return plain([each.to_json() for each in self.objectives])
 
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        return super().from_json({"objectives": data})
+
 
 def objectives(*, name: str | None = None) -> Objectives:
     """The objectives that hpsearch brings, or one of them, with their parameters, defaults and limits."""
@@ -101,14 +126,15 @@ def objectives(*, name: str | None = None) -> Objectives:
 
 
 def init(*, objective: str | None = None, source: Path | None = None) -> NewSpace:
-    """A commented space to be changed: of an objective, or proposed from a script or a configuration file.
+    """A commented space to be changed: of an objective, from a script or a configuration file, or converted.
 
     Raises `UsageError` unless one of the two is given, and `ObjectiveError` for an unknown objective.
     """
+    from ..exchange.convert import conversion
     from ..exchange.space_from import TO_FILL_IN, proposal
 
     if source is not None and objective is None:
-        text, file = proposal(source), Path(f"{source.stem}_space.yaml")
+        text, file = conversion(source) or proposal(source), Path(f"{source.stem}_space.yaml")
     elif objective is not None and source is None:
         describe_objective(objective)  # refuses an unknown one
         text, file = shipped_text(objective), Path(f"{objective}.yaml")
@@ -126,7 +152,7 @@ def schema() -> Schema:
     return Schema(json_schema(PRESETS))
 
 
-def validate(*, space: str | Path, imports: bool = False) -> ValidSpace:
+def validate(*, space: Source | Spec, imports: bool = False) -> ValidSpace:
     """Check a space file and say how it is understood. Trains nothing.
 
     With `imports` the objective's module is imported too, which runs it. Raises `SpaceError` with every
@@ -139,7 +165,14 @@ def validate(*, space: str | Path, imports: bool = False) -> ValidSpace:
         with redirect_stdout(sys.stderr):  # what the module prints is not part of the answer
             import_objective(spec)
     found = sorted([*warnings(spec), *checks.warnings(spec)], key=lambda issue: (issue.line, issue.column))
-    return ValidSpace(str(space), spec, samples, found, imports)
+    return ValidSpace(name_in_messages(space), spec, samples, found, imports)
+
+
+def name_in_messages(space: Source | Spec) -> str:
+    """The name that a space has in messages."""
+    if isinstance(space, Spec):
+        return "<spec>"
+    return file_in_words(space) if isinstance(space, str | Path) else "<dict>"
 
 
 def kind(parameter: Parameter) -> str:
@@ -151,3 +184,106 @@ def kind(parameter: Parameter) -> str:
         word = "derived"
     word = word if parameter.when is None else f"{word}, conditional"
     return word if parameter.passed else f"{word}, not passed"
+
+
+@dataclass(frozen=True)
+class ListedSpace(Value):
+    """A space that can be searched."""
+
+    name: str  # of the study that it makes
+    objective: str
+    file: Path | None  # None where it ships: its name is enough
+
+
+@dataclass(frozen=True)
+class ListedSpaces(Value):
+    """Spaces, those that ship first."""
+
+    spaces: tuple[ListedSpace, ...]
+
+    def to_json(self) -> Any:
+        return [space.to_json() for space in self.spaces]
+
+
+@dataclass(frozen=True)
+class ConvertedSpace(Value):
+    """Another tool's file as the text of a space; comments in it say what differs."""
+
+    tool: str
+    text: str
+    to_fill: tuple[str, ...]  # what its user fills in
+
+
+def list_spaces(*, folders: Sequence[Path] = ()) -> ListedSpaces:
+    """List the spaces that ship, and the space files in these folders and below, as they are on disk."""
+    found = [_listed(shipped_text(name), name, None) for name in shipped()]
+    for folder in folders:
+        found += [_listed(None, path.stem, path) for path in _yaml_files(folder)]
+    return ListedSpaces(tuple(each for each in found if each is not None))
+
+
+def convert(*, text: str, tool: str | None = None) -> ConvertedSpace:
+    """Turn the text of another tool's file into the text of a space. Reads no other file.
+
+    Raises `UsageError` where the text is no such file, or is not one of `tool`, and `SpaceError` with
+    everything in it that a space cannot say.
+    """
+    from ..exchange.convert import conversion
+    from ..exchange.space_from import TO_FILL_IN
+
+    data, places, faults = read(text, CONVERTED_FILE)
+    if faults:
+        raise SpaceError(faults)
+    found = tools_of(data)
+    if tool is not None and tool not in CONVERTED:
+        raise UsageError(f'"{tool}" is no tool whose files are converted; {hint(tool, CONVERTED)}')
+    if not found or (tool is not None and tool not in found):
+        known = ", ".join(CONVERTED.values())
+        raise UsageError(f"this is not {CONVERTED[tool] if tool else f'one of: {known}'}")
+    if "searchSpaceFile" in data:
+        told = "is another file, which did not come along; write its content under searchSpace"
+        raise SpaceError([places.issue("searchSpaceFile", told, key=True)])
+    with TemporaryDirectory(prefix="hpsearch-") as folder:
+        inner = Path(folder) / "alone"  # conversions look for programs beside a file, and above it
+        inner.mkdir()
+        file = inner / CONVERTED_FILE
+        file.write_text(text, encoding="utf-8", errors="surrogatepass")
+        try:
+            made = conversion(file)
+        except SpaceError as error:
+            raise SpaceError(issue._replace(file=CONVERTED_FILE) for issue in error.issues) from None
+        except UsageError as error:
+            raise UsageError(str(error).replace(str(file), CONVERTED_FILE), code=error.code) from None
+    assert made is not None
+    to_fill = (line.removeprefix(TO_FILL_IN) for line in made.splitlines() if line.startswith(TO_FILL_IN))
+    return ConvertedSpace(next(iter(found)) if tool is None else tool, made, tuple(to_fill))
+
+
+def _listed(text: str | None, name: str, file: Path | None) -> ListedSpace | None:
+    """A space in a list; None for what is no space file."""
+    try:
+        text = text_of(file) if text is None and file is not None else text
+        data, _, faults = read(text or "", name)
+    except (OSError, ValueError):
+        return None
+    if faults or not isinstance(data, dict) or not {"name", "objective", "parameters"} <= data.keys():
+        return None
+    objective = data["objective"]
+    if isinstance(objective, dict):
+        objective = " ".join(map(str, objective.get("command") or []))
+    return ListedSpace(str(data["name"]), str(objective), file)
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    """The YAML files in a folder and below, without following links out of it; no more than a list holds."""
+    found: list[Path] = []
+    seen = 0
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if len(Path(place).relative_to(folder).parts) >= DEEPEST:
+            folders.clear()
+        seen += len(names)
+        found += [Path(place, name) for name in sorted(names) if name.endswith((".yaml", ".yml"))]
+        if len(found) >= MOST_FILES or seen >= 100 * MOST_FILES:
+            break
+    return [path for path in found[:MOST_FILES] if path.is_file() and not path.is_symlink()]

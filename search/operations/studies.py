@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial
 
 from ...storage import DatabaseUnavailable, StorageError, files, locks, studies, transfer
 from ...storage import backup as backups
 from ...storage.claims import Claim
-from ...storage.database import open_storage, open_tables
+from ...storage.database import Tables, open_storage, open_tables
 from ...storage.passwords import hidden
 from ...storage.studies import StudySummary
 from ...storage.workspace import Workspace
@@ -36,6 +37,10 @@ class Studies(Value):
 
     def to_json(self) -> Any:
         return [study.to_json() for study in self.studies]
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        return super().from_json({"studies": data})
 
 
 @dataclass(frozen=True)
@@ -61,13 +66,34 @@ class BackedUp(backups.Backup, Value):
     file: Path = Path()
 
 
-def list_studies(*, workspace: Workspace) -> Studies:
-    """List the studies of a workspace, those of other programs too."""
-    found = []
-    for study in studies.summaries(open_tables(workspace.url), _winner):
-        searching = locks.driver_running(workspace, study.folder) if study.folder else None
-        found.append(ListedStudy(**vars(study), searching=searching))
-    return Studies(tuple(found))
+def list_studies(*, workspace: Workspace, state: str | None = None) -> Studies:
+    """List the studies of a workspace, those of other programs too; or those in a state of the queue."""
+    tables = open_tables(workspace.url)
+    inside = None if state is None else _in_state(workspace, tables, state)
+    found = studies.summaries(tables, _winner)
+    return Studies(
+        tuple(_listed(workspace, study) for study in found if inside is None or study.name in inside)
+    )
+
+
+def listed_study(workspace: Workspace, name: str) -> ListedStudy | None:
+    """One study, as the list has it; None where there is no such study."""
+    found = studies.summary_of(open_tables(workspace.url), name, _winner)
+    return None if found is None else _listed(workspace, found)
+
+
+def _listed(workspace: Workspace, study: StudySummary) -> ListedStudy:
+    searching = locks.driver_running(workspace, study.folder) if study.folder else None
+    return ListedStudy(**vars(study), searching=searching)
+
+
+def _in_state(workspace: Workspace, tables: Tables | RDBStorage, state: str) -> set[str]:
+    """The names of the studies that are in a state as the queue has it."""
+    from ..queue.observe import observe
+    from ..queue.states import state_of
+
+    names = studies.study_keys(tables)
+    return {each.name for each in observe(workspace, tables, names=names) if state_of(each).state == state}
 
 
 def _winner(study: str, spec: dict[str, Any], trials: list[FrozenTrial]) -> FrozenTrial | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ...objectives.info import ObjectiveInfo
 from ...storage.workspace import Workspace
 from ..errors import UsageError
 from ..training import run
@@ -62,6 +63,12 @@ def train(
     """
     values = parse_assignments(list(assignments)) | (changes or {})
     document = load_document(file)
+    if ObjectiveInfo(document.objective).kind == "remote":
+        raise UsageError(
+            "the objective is remote: its code is with the workers. Write what trains it here into the file, "
+            'as in objective: "file.py:function"',
+            code="remote-objective",
+        )
     if presets:
         values = with_presets(document, list(presets), values)
     document = with_trackers(override(document, values), report_to)

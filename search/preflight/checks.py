@@ -18,6 +18,7 @@ from ...spaces.stopping import Rungs
 from ..engine.confirmation_size import ConfirmationSize
 from ..scheduling.rungs import MAX_BRACKETS, MIN_AUDITED, audited_one_in, brackets_of, plan_of
 from ..trials.seeds import is_seed
+from .commands import cannot_resume, metric_like_parameter, shared_log, two_files, unusable_words
 from .requirements import check_extras
 
 SAMPLED_CONFIGS = 20  # random configurations that a built-in objective is asked about
@@ -35,10 +36,10 @@ def check_objective(spec: Spec) -> None:
     """Raise `SpaceError` where the objective does not exist or, built in, does not know a parameter."""
     if isinstance(spec.objective, str):
         try:
-            check_name(spec.objective)
+            check_name(spec.objective, spec.folder)
         except ObjectiveError as error:
             raise SpaceError([spec.issue("objective", str(error))]) from error
-    for faults in (_unusable_processes, _unfilled, _withheld, _unusable_words, _of_built_in):
+    for faults in (_unusable_processes, _unfilled, _withheld, unusable_words, _of_built_in):
         if issues := list(faults(spec)):
             raise SpaceError(issues)
 
@@ -57,6 +58,8 @@ def _unusable_processes(spec: Spec) -> Iterator[Issue]:
 
 def _unfilled(spec: Spec) -> Iterator[Issue]:
     """Values that `hpsearch init --from` left for the user to fill in."""
+    if spec.metric == TO_FILL:
+        yield spec.issue("metric", f"is still {TO_FILL}: name the value that the program reports")
     for name, parameter in spec.parameters.items():
         if isinstance(parameter, Constant) and parameter.value == TO_FILL:
             problem = f"is still {TO_FILL}: give it the value that the script needs"
@@ -65,40 +68,13 @@ def _unfilled(spec: Spec) -> Iterator[Issue]:
 
 def _withheld(spec: Spec) -> Iterator[Issue]:
     """Parameters with `pass: false` that the command asks for."""
+    from ...objectives.user.shell import names_in
+
     command = ObjectiveInfo(spec.objective_words).command
     for name in spec.parameters.keys() - spec.passed.keys():
-        if asking := next((word for word in command if f"${{{name}}}" in word), None):
+        if asking := next((word for word in command if name in names_in(word)), None):
             problem = f'is false, but the command\'s "{asking}" needs the parameter: remove one of them'
             yield spec.issue(f"parameters.{name}.pass", problem)
-
-
-def _unusable_words(spec: Spec) -> Iterator[Issue]:
-    """Words of a command that no value fills, that hide a parameter, or that name no configuration file."""
-    command = ObjectiveInfo(spec.objective_words).command
-    if not command:
-        return
-    from ...objectives.user.command import TRIAL_MACROS, unknown_macro
-    from ...objectives.user.config_file import check_config
-    from ...objectives.user.script_settings import overriding_words
-    from ...objectives.user.shell import without_absent
-
-    for index, word in enumerate(command):
-        problem = unknown_macro(word, [*TRIAL_MACROS, *spec.passed])
-        try:
-            if problem is None:
-                check_config([word], spec.passed)
-        except ObjectiveError as error:
-            problem = str(error)
-        if problem is not None:
-            yield spec.issue(f"objective.command.{index}", problem)
-    conditional = [name for name, parameter in spec.passed.items() if parameter.when is not None]
-    for word in without_absent(command, conditional):
-        if name := next((name for name in conditional if f"${{{name}}}" in word), None):
-            problem = f'"${{{name}}}" cannot be left out of "{word}" where the parameter does not exist'
-            yield spec.issue("objective.command", f"{problem}: make it a word of its own")
-    for index, word, passing in overriding_words(command, spec.passed):
-        problem = f'"{word}" overrides the value that "{passing}" passes: remove one of them'
-        yield spec.issue(f"objective.command.{index}", problem)
 
 
 def _of_built_in(spec: Spec) -> list[Issue]:
@@ -195,7 +171,8 @@ def warnings(spec: Spec) -> list[Issue]:
     """What is allowed but probably not meant, in early stopping and in a user's objective."""
     doubts = (
         *(_about_brackets, _about_audit, _about_confirmation, _sometimes_refused, _idle),
-        *(_ranks_beyond_their_base, _unread, _same_seed),
+        *(_ranks_beyond_their_base, _unread, _same_seed, two_files, cannot_resume, shared_log),
+        metric_like_parameter,
     )
     return [issue for doubt in doubts for issue in doubt(spec)]
 
@@ -286,11 +263,12 @@ def _ranks_beyond_their_base(spec: Spec) -> Iterator[Issue]:
 def _unread(spec: Spec) -> Iterator[Issue]:
     """Parameters that a user's function never reads, as far as its source shows."""
     info = ObjectiveInfo(spec.objective_words)
-    if not info.is_function:
+    if info.kind not in ("function", "optuna"):
         return
-    from ...objectives.user.function import parameters_read
+    from ...objectives.user.function import parameters_read, parameters_suggested
 
-    read = parameters_read(info.name)
+    suggests = info.kind == "optuna"
+    read = (parameters_suggested if suggests else parameters_read)(info.name, spec.folder)
     if read is None:
         return
     feeding = {
@@ -299,14 +277,16 @@ def _unread(spec: Spec) -> Iterator[Issue]:
         if isinstance(parameter, Derived)
         for name in Expression.parse(parameter.expr).names
     }
-    given = {name: name.split(".")[0] for name in spec.passed}
+    given = {name: name if suggests else name.split(".")[0] for name in spec.passed}
     for name, outer in given.items():
         if outer not in read and name not in feeding:
-            problem = f'"{spec.objective}" never reads trial.params["{outer}"]'
+            never = f'suggests "{outer}"' if suggests else f'reads trial.params["{outer}"]'
+            problem = f'"{spec.objective}" never {never}'
             yield spec.issue(f"parameters.{name}", problem)
     for name in spec.parameters:
-        if (outer := name.split(".")[0]) in read - {*given.values()}:
-            problem = f'is false, but "{spec.objective}" reads trial.params["{outer}"]'
+        if (outer := name if suggests else name.split(".")[0]) in read - {*given.values()}:
+            needs = f'suggests "{outer}"' if suggests else f'reads trial.params["{outer}"]'
+            problem = f'is false, but "{spec.objective}" {needs}'
             yield spec.issue(f"parameters.{name}.pass", problem)
 
 
@@ -315,7 +295,10 @@ def _same_seed(spec: Spec) -> Iterator[Issue]:
     info = ObjectiveInfo(spec.objective_words)
     if info.is_built_in:
         return
-    instead = "--seed=${seed} in the command" if info.command else "trial.seed in the function"
+    instead = {
+        "command": "--seed=${seed} in the command",
+        "function": "trial.seed in the function",
+    }.get(info.kind, 'os.environ["HPSEARCH_SEED"] in the function')
     problem = f"is the same in all trainings, even in confirmation runs; use {instead}"
     for name, parameter in spec.parameters.items():
         if isinstance(parameter, Constant) and is_seed(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -9,13 +10,15 @@ from typing import Any
 
 from ...spaces import Spec
 from ...spaces.stopping import Median, NoStopping, Percentile, Rungs
-from ..backends.resources import this_machine
+from ..backends.resources import WorkerShare, this_machine
 from ..engine.confirmation_size import CONFIRMATION_SHARE, ConfirmationSize
+from ..engine.costs import Cost
 from ..formatting import counted, duration, gibibytes, option
 from ..scheduling.rungs import promotes
+from .dry_run import DryRun
 from .measure import Measured, Probe
 from .memory import MemoryForecast
-from .simulated import SearchCosts, SimulatedSearch, TrainingCost
+from .simulated import Reached, SearchCosts, SimulatedSearch, TrainingCost
 from .simulation import simulate
 
 FEWEST_TRAININGS = 5  # whole ones, for a comparison to mean anything
@@ -45,11 +48,18 @@ class SearchForecast:
         measured, course = self.measured, self.forecast
         return {
             "study": self.spec.name,
+            "spec": self.spec.to_json(),
             "resource": self.spec.resource,
             "measured": {
                 "seconds": measured.seconds,
                 "configurations": [
-                    {"parameters": p.config, "training": measured.training_seconds(p)} for p in measured.known
+                    {
+                        "parameters": p.config,
+                        "training": measured.training_seconds(p),
+                        "length": measured.length(p),
+                        "baseline": p is measured.baseline,
+                    }
+                    for p in measured.known
                 ],
                 "errors": measured.errors,
                 "startup": measured.startup,
@@ -76,6 +86,45 @@ class SearchForecast:
             "assumed": self.assumed,
             "remarks": self.remarks,
         }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> SearchForecast:
+        """The forecast that was made elsewhere; of its measurement what `to_json` tells."""
+        told, audit, confirmation = data["measured"], data["audit"], data["confirmation"]
+        pack, memory, expected = data["pack"], told["memory"], data["memory"]
+        probes: dict[bool, list[Probe]] = {True: [], False: []}
+        for each in told["configurations"]:
+            cost = Cost(each["training"], 0.0)
+            probes[each["baseline"]].append(Probe(each["parameters"], cost, math.inf, each["length"] or None))
+        probes[False] += [Probe({}, None, math.inf, None, error) for error in told["errors"]]
+        measured = Measured(
+            next(iter(probes[True]), None),
+            probes[False],
+            None,
+            startup=told["startup"],
+            leaving=0.0,
+            memory=None if memory is None else memory * pack,
+            pack=pack,
+            share=WorkerShare(data["workers"], float(data["threads"]), 0.0, None),
+            seconds=told["seconds"],
+            driver=DryRun(),
+        )
+        course = SimulatedSearch(
+            trials=data["trials"],
+            reached=[Reached(**each) for each in data["rungs"]],
+            search=data["search"],
+            by=data["ends_by"],
+            audited=audit["trials"],
+            auditing=audit["seconds"],
+            confirms=confirmation["trainings"],
+            seeds=confirmation["seeds"],
+            confirmation=confirmation["seconds"],
+            end=data["end"],
+            ends=(data["ends"][0], data["ends"][1]),
+        )
+        memory_ahead = None if expected is None else MemoryForecast(**expected)
+        spec = Spec.from_json(data["spec"])
+        return cls(spec, measured, course, data["assumed"], data["remarks"], memory_ahead)
 
 
 def forecast_search(

@@ -35,7 +35,7 @@ from ...storage.trial_attrs import AT_RUNG, EVENTS, TOOK
 from ...storage.workspace import Workspace
 from ..engine.costs import COST_ATTR
 from ..engine.guardian import TEMPORARY_PREFIX
-from ..engine.lifecycle import RESERVED_ATTRS
+from ..engine.running import RESERVED_ATTRS
 from ..errors import SearchError
 from ..results.study import StudyResult, load_result
 from ..trials.events import event_in_words

@@ -29,6 +29,7 @@ from ..engine.costs import Attempt, Cost
 from ..engine.running import Assignment
 from ..errors import SearchError
 from ..sampling.unit_cube import UnitCube
+from ..trials.judging import Judge
 from ..trials.seeds import derived_seed
 from .dry_run import DryRun, dry_run
 
@@ -217,7 +218,7 @@ class _RunningProbe:
     first: bool  # whether its worker starts for it
     attempt: Attempt = field(default_factory=Attempt)
     heard_at: float = 0.0  # its last report, by the monotonic clock
-    losses: dict[int, float] = field(default_factory=dict)
+    reports: dict[int, float] = field(default_factory=dict)  # that are finite, by step
 
 
 class _Bench:
@@ -225,6 +226,7 @@ class _Bench:
 
     def __init__(self, spec: Spec, workers: LocalWorkers, slots: int, folder: Path, until: float) -> None:
         self._spec = spec
+        self._judge = Judge.of(spec)
         self._workers = workers
         self._slots = slots
         self._folder = folder
@@ -284,7 +286,7 @@ class _Bench:
         running, probe = self._running[number], self._probes[number]
         if kind == "failed":
             self._probes[number] = replace(probe, error=message["failure"]["message"])
-        elif kind in ("report", "done") and not math.isfinite(message["value"]):
+        elif self._diverges(running, message):
             if kind == "report":
                 worker.stop(message)
             at = message.get("step")
@@ -297,7 +299,8 @@ class _Bench:
                 running.attempt.ended = message["seconds"]
             else:
                 running.attempt.report(message["step"], message["seconds"])
-                running.losses[message["step"]] = self._spec.loss(message["value"])
+                if math.isfinite(message["value"]):
+                    running.reports[message["step"]] = message["value"]
                 self.keeps = self.keeps or has_checkpoint(self._folder / str(number))
                 running.heard_at = time.monotonic()
                 if not self._is_measured(running):
@@ -307,6 +310,13 @@ class _Bench:
             self._conclude(number, running)
         # Packed trials that are handed back to train in smaller packs, or in another order, measured nothing.
         del self._running[number]
+
+    def _diverges(self, running: _RunningProbe, message: Message) -> bool:
+        """Whether a trial ends with this message because it has no value."""
+        if message["kind"] == "report":
+            return self._judge.ends(message["value"])
+        is_end = message["kind"] == "done"
+        return is_end and not math.isfinite(self._judge.at_end(running.reports, message["value"]))
 
     def _is_measured(self, running: _RunningProbe) -> bool:
         """Whether a trial has shown what it costs."""
@@ -331,7 +341,7 @@ class _Bench:
             first=first,
             last=last,
             grid=attempt.grid,
-            losses=running.losses,
+            losses={step: self._spec.loss(each) for step, each in self._judge.curve(running.reports).items()},
         )
 
 

@@ -9,17 +9,21 @@ from typing import Any
 
 import psutil
 
-from ...objectives.base import ObjectiveError
+from ...objectives.base import Objective, ObjectiveError
 from ...objectives.guides import preset_values
 from ...objectives.info import ObjectiveInfo
 from ...objectives.resolve import describe, resolve
-from ...spaces import Choice, Constant, SpaceError, Spec, load
-from ...spaces.loader import Options
+from ...spaces import Choice, Constant, Range, SpaceError, Spec, load
+from ...spaces.loader import Options, Source
+from ...spaces.parameters import describe_condition
 
 
-def load_space(source: str | Path, options: Options | None = None) -> Spec:
-    """Load a space file, or a space that ships, with the values of its preset. Raises `SpaceError`."""
-    return load(source, preset_values, options)
+def load_space(source: Source | Spec, options: Options | None = None) -> Spec:
+    """Load a space file, a space that ships or a dict, with the values of its preset. Raises `SpaceError`.
+
+    A loaded one stays as it is.
+    """
+    return source if isinstance(source, Spec) else load(source, preset_values, options)
 
 
 def texts_of(spec: Spec) -> dict[str, str]:
@@ -38,13 +42,39 @@ def own_code(spec: Spec) -> str | None:
     folder, user = Path.cwd(), psutil.Process().username()
     info = ObjectiveInfo(spec.objective_words)
     if info.command:
-        return f"each trial runs {shlex.join(info.command)} in {folder}, as {user}"
-    if info.is_built_in:
+        from ...objectives.user.places import program_words
+
+        placed = {} if spec.folder is None else program_words(info.command, spec.folder)
+        words = [placed.get(place, word) for place, word in enumerate(info.command)]
+        return f"each trial runs {shlex.join(words)} in {folder}, as {user}"
+    if info.is_built_in or info.kind == "remote":
         return None
     from ...objectives.user.function import find_source
 
     function = info.name.rpartition(":")[2]
-    return f"each trial runs {function}() of {find_source(info.name)}, as {user}"
+    return f"each trial runs {function}() of {find_source(info.name, spec.folder)}, as {user}"
+
+
+def described(spec: Spec, function: Objective | None = None) -> dict[str, Any]:
+    """The objective of a search as plain JSON, for its workers: see `resolve.describe`."""
+    search: dict[str, Any] = {}
+    if function is None and (kind := ObjectiveInfo(spec.objective_words).kind) in ("optuna", "ray"):
+        search = {"study": spec.name, "goal": spec.goal}
+        if kind == "optuna":
+            search["space"] = {name: _plain(parameter) for name, parameter in spec.parameters.items()}
+        elif spec.early_stopping.max is not None:
+            search["last"] = spec.early_stopping.max
+    return describe(spec.objective_words, function, spec.passed, spec.folder, search, spec.report_source)
+
+
+def _plain(parameter: Any) -> dict[str, Any]:
+    """A parameter as an objective compares it with what it asks for."""
+    says: dict[str, Any] = {}
+    if isinstance(parameter, Range):
+        says = {name: getattr(parameter, name) for name in ("min", "max", "log", "step", "factor")}
+    elif isinstance(parameter, Choice):
+        says = {"choices": parameter.choices}
+    return says | {"when": describe_condition(parameter)}
 
 
 def import_objective(spec: Spec) -> None:
@@ -52,10 +82,10 @@ def import_objective(spec: Spec) -> None:
 
     Raises `SpaceError` where that fails.
     """
-    if not isinstance(spec.objective, str):
+    if not isinstance(spec.objective, str) or ObjectiveInfo(spec.objective).kind == "remote":
         return
     try:
-        resolve(describe(spec.objective), metric=spec.metric)
+        resolve(described(spec), metric=spec.metric)
     except ObjectiveError as error:
         raise SpaceError([spec.issue("objective", str(error))]) from error
     except (Exception, SystemExit) as error:

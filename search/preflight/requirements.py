@@ -14,6 +14,7 @@ PACKAGES = {
     "mlflow": Requirements(("mlflow",), "mlflow"),
     "deepspeed": Requirements(("deepspeed",), "deepspeed"),
 }
+READ_BY = ("tensorboard", "wandb")  # sources of a command's values whose files their package reads
 
 
 def check_extras(spec: Spec) -> None:
@@ -22,6 +23,9 @@ def check_extras(spec: Spec) -> None:
         raise SpaceError([spec.issue("search.sampler", f"the sampler {problem}")])
     if problem := missing(spec.execution.strategy):
         raise SpaceError([spec.issue("execution.strategy", problem)])
+    read = next(iter(spec.report_source), "")
+    if read in READ_BY and (problem := missing(read)):
+        raise SpaceError([spec.issue(f"report.{read}", f"the source {problem}")])
     if problems := [problem for name in spec.report_to if (problem := missing(name))]:
         raise SpaceError(spec.issue("report_to", problem) for problem in problems)
 

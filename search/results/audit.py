@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...spaces.stopping import Rungs
-from ..scheduling.observed import value_at
+from ..scheduling.observed import as_judged, value_at
 from ..scheduling.rungs import MIN_AUDITED, rung_steps
 from ..trials.records import StudyRecords
 from .confirmation import LEVEL
@@ -111,6 +111,6 @@ def audit_outcome(records: StudyRecords) -> Audited | None:
     ]
     rungs = []
     for step in rung_steps(spec):
-        there = [(value_at(t.trial, step), t.loss) for t in own if t.loss is not None]
+        there = [(value_at(as_judged(spec, t.trial), step), t.loss) for t in own if t.loss is not None]
         rungs.append((step, [(spec.loss(value), end) for value, end in there if value is not None]))
     return audited(stopped, through, spec.early_stopping.eta, rungs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ...objectives.info import ObjectiveInfo
 from ...spaces import Choice, Derived, Parameter, Range, describe
@@ -22,7 +22,7 @@ from .next_steps import consumed_in, elapsed_in, exhausted, is_over, steps_of_se
 from .ranges import NarrowRange, narrow_ranges
 from .sentences import against, audit_of, confirmation
 from .study import StudyResult
-from .trials import Ending, TrialRow, endings, trial_row
+from .trials import Ending, TrialRow, attributes_of, endings, trial_row
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class TrialReport(Value):
     rungs: list[RungResult]  # those it has reached
     events: list[str]  # when it paused and resumed
     retries: int
+    attributes: dict[str, Any]  # texts and other values that its objective has set
     error: str | None
     traceback: str | None
     advice: list[str]  # the guides', after this trial, what helps most first
@@ -51,6 +52,10 @@ class TrialReport(Value):
         content: dict[str, Any] = super().to_json()
         row: dict[str, Any] = content.pop("row")
         return {"study": content.pop("study")} | row | content
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        return super().from_json(data | {"row": data})
 
 
 @dataclass(frozen=True)
@@ -175,6 +180,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
         rungs=rung_results(result.study, spec, trial),
         events=events_of(trial, spec.resource),
         retries=trial.user_attrs.get("retries", 0),
+        attributes=attributes_of(spec, trial),
         error=trial.user_attrs.get("error"),
         traceback=trial.user_attrs.get("traceback"),
         advice=advice_after(spec, trial, folder, result.best_trial),

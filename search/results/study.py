@@ -13,6 +13,8 @@ from optuna.trial import FrozenTrial
 
 from ...spaces import SpaceError, Spec
 from ...storage import StorageError, files, studies
+from ...storage.database import open_storage
+from ...storage.wanted import read_wanted
 from ...storage.workspace import Workspace
 from ..errors import SearchError
 from ..scheduling.pruners import make_pruner
@@ -153,9 +155,36 @@ def load_result(workspace: Workspace, name: str) -> StudyResult:
     """A study that was searched before. Raises `StorageError` where there is none of that name."""
     study = studies.find_study(workspace, name).study
     spec = stored_spec(name, study.user_attrs[studies.SPEC])
+    spec = spec.in_folder(study.user_attrs.get(studies.SPACE_FOLDER))
     study.pruner = make_pruner(spec)  # Optuna stores none, and only this one knows the brackets
     study.study_name = spec.name  # the one it was born with, by which the pruner gives out brackets
     return StudyResult(name, study, spec, workspace)
+
+
+def space_of(workspace: Workspace, name: str) -> Spec:
+    """The space that a study holds, under the study's present name.
+
+    Raises `StorageError` where there is no such study, or another program made it.
+    """
+    database = open_storage(workspace.url)
+    attrs = studies.attrs_of(database, name)
+    if attrs is None:
+        studies.load_study(database, name)  # raises, with the nearest name
+    if attrs is None or studies.SPEC not in attrs:
+        told = f'the study "{name}" was made by another program; hpsearch knows nothing of its space'
+        raise StorageError(told)
+    spec = stored_spec(name, attrs[studies.SPEC]).in_folder(attrs.get(studies.SPACE_FOLDER))
+    return spec.model_copy(update={"name": name})
+
+
+def backend_of(workspace: Workspace, name: str) -> str:
+    """The backend that a study was begun with, or is to begin with."""
+    database = open_storage(workspace.url)
+    attrs = studies.attrs_of(database, name) or {}
+    wanted = read_wanted(database, name)
+    begun = attrs.get(studies.PROVENANCE, {}).get("backend")
+    named: str = begun or (wanted and wanted.backend) or "optuna"
+    return named
 
 
 def stored_spec(name: str, stored: dict[str, Any]) -> Spec:

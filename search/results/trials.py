@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from optuna.trial import FrozenTrial
+
+from ...spaces import Spec
 from ...storage.trial_attrs import seconds_of, trained_to
-from ..engine.lifecycle import RESERVED_ATTRS
+from ..engine.running import RESERVED_ATTRS
 from ..trials.records import TrialRecord
 from ..trials.stops import Kind
 from ..values import Value
-from .study import StudyResult
 
 
 @dataclass(frozen=True)
@@ -87,20 +89,13 @@ def trial_row(record: TrialRecord) -> TrialRow:
     )
 
 
-def trial_rows(result: StudyResult, *, state: str | None = None, best_first: bool = False) -> list[TrialRow]:
-    """The trials of a study, all or those in one state, by number or the best complete one first.
-
-    Trainings that confirm are no finds of the search: by value they come after its own complete trials.
-    """
-    records = [record for record in result.records.by_number.values() if state in (None, record.state)]
-    if best_first:  # a pruned trial's value is of another step and does not compare
-        records.sort(
-            key=lambda r: (
-                *(r.state != "complete", r.confirms is not None, r.trial.value is None),
-                r.spec.loss(r.trial.value or 0.0),
-            )
-        )
-    return [trial_row(record) for record in records]
+def attributes_of(spec: Spec, trial: FrozenTrial) -> dict[str, Any]:
+    """What an objective has stored of its trial beside numbers, which are `metrics` of its row."""
+    return {
+        name: value
+        for name, value in trial.user_attrs.items()
+        if name not in RESERVED_ATTRS and name not in spec.parameters and not isinstance(value, int | float)
+    }
 
 
 def _moment(moment: datetime | None) -> str | None:

@@ -29,7 +29,7 @@ from threadpoolctl import ThreadpoolController
 from ...spaces import Choice, Spec
 from ...spaces.space import Suggest
 from ...storage.trial_attrs import SUGGESTED_BY, search_trials, unusable
-from ..scheduling.observed import as_decided, value_at
+from ..scheduling.observed import as_searched, value_at
 from ..scheduling.rungs import rung_steps
 from ..trials.seeds import derived_seed
 from .gaussian_process import Array, GaussianProcess, Indices, log_expected_improvement, standardised
@@ -210,7 +210,8 @@ class RungGPSampler(WholeSampler):
         if kept is None or kept[0] is not trial:
             known = self._spec.parameters  # another program's trials may have others
             labels = {name: label for name, label in trial.params.items() if name in known}
-            losses, point = self._losses(as_decided(trial)), self._cube.point(self.values(labels))
+            losses = self._losses(as_searched(self._spec, trial))
+            point = self._cube.point(self.values(labels))
             kept = self._kept[trial.number] = trial, (losses, point)
         return kept[1]
 

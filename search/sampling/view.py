@@ -26,7 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ...spaces import Spec
 from ...storage.in_memory import changed_since
 from ...storage.trial_attrs import at_rung, confirms, untrainable, unusable
-from ..scheduling.observed import as_decided, completed, value_at
+from ..scheduling.observed import as_searched, completed, value_at
 from ..scheduling.rungs import promotes, rung_steps
 
 # Of very many trials a model learns from a part: from so many of the best, and from so many in all.
@@ -92,7 +92,7 @@ class SeenTrials:
 
     def __init__(self, spec: Spec, dimensions: int) -> None:
         """`dimensions`: parameters of the model, for which a rung needs two trials more."""
-        self._sign, self._enough = spec.loss(1.0), dimensions + 2
+        self._spec, self._sign, self._enough = spec, spec.loss(1.0), dimensions + 2
         self._best, self._most = BOUNDS.get(spec.search.sampler, (0, sys.maxsize))
         self._steps = [*rung_steps(spec), spec.early_stopping.max or 0] if promotes(spec) else []
         self._changes = 0  # of the study, up to the last update
@@ -103,7 +103,7 @@ class SeenTrials:
         """The trials; if trials pause, as they were at the highest rung that enough have reached."""
         changed, self._changes = changed_since(study, self._changes)
         for trial in changed:
-            self._put(trial.number, None if confirms(trial) is not None else as_decided(trial))
+            self._put(trial.number, None if confirms(trial) is not None else as_searched(self._spec, trial))
         pool = next((p for p in reversed(self._pools) if len(p.trials) >= self._enough), self._pools[0])
         others = [number for number in self._others.numbers if number not in pool.trials]
         numbers = [*pool.numbers, *others]

@@ -1,4 +1,6 @@
-"""Trials as rungs and samplers see them: at one step, and without what an audit added."""
+"""Trials as rungs, pruners and samplers see them: by the values that judge them, at one step, and without
+what an audit added.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
 from ...storage.trial_attrs import audited_at, search_trials, unusable
+from ..trials.judging import Judge
 from .rungs import rung_steps
 
 
@@ -20,7 +23,7 @@ def comparable_trials(
 
     Returns the rung's step, or None, and the trials; those at a rung count as complete there.
     """
-    own = [trial for trial in search_trials(trials) if trial.params and not unusable(trial)]
+    own = [as_judged(spec, t) for t in search_trials(trials) if t.params and not unusable(t)]
     complete, steps = [trial for trial in own if trial.state == TrialState.COMPLETE], rung_steps(spec)
     return (None, complete) if len(complete) >= enough or not steps else at_highest(steps, own, enough)
 
@@ -44,8 +47,23 @@ def without_audit(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     return [as_decided(trial) for trial in search_trials(trials)]
 
 
+def as_judged(spec: Spec, trial: FrozenTrial) -> FrozenTrial:
+    """A trial with the values by which it is judged in place of its reports."""
+    judge = Judge.of(spec)
+    if not judge.best:
+        return trial
+    seen = copy.copy(trial)
+    seen.intermediate_values = judge.curve(trial.intermediate_values)
+    return seen
+
+
+def as_searched(spec: Spec, trial: FrozenTrial) -> FrozenTrial:
+    """A trial as the search sees it."""
+    return as_decided(as_judged(spec, trial))
+
+
 def as_decided(trial: FrozenTrial) -> FrozenTrial:
-    """A trial as the search sees it: an audited one ended where it would have been stopped."""
+    """A trial without its audit: an audited one ended where it would have been stopped."""
     step = audited_at(trial)
     if step is None:
         return trial

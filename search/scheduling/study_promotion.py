@@ -29,7 +29,7 @@ from ...storage.trial_attrs import (
 from ..formatting import counted
 from ..trials.events import event_in_words, rank_in_words
 from ..trials.stops import Stop
-from .observed import as_decided
+from .observed import as_judged, as_searched
 from .promotion import PromotionRule, RungEntry
 from .rungs import bracket_of_trial, brackets_of
 from .standings import trial_kind
@@ -58,7 +58,7 @@ class StudyPromotion:
         """
         if _runs_to_end(trial) or audited_at(trial) is not None:
             return None
-        number, step = trial.number, trial.last_step
+        trial, number, step = as_judged(self._spec, trial), trial.number, trial.last_step
         assert step is not None
         bracket = bracket_of_trial(self._brackets, self._spec.name, number)
         loss, kind = _loss(self._spec, trial, step), trial_kind(self._spec, trial)
@@ -136,7 +136,7 @@ def promotion_of(spec: Spec, trials: Sequence[FrozenTrial]) -> PromotionRule:
     stopping, brackets = spec.early_stopping, brackets_of(spec)
     assert isinstance(stopping, Rungs)
     rule = PromotionRule(brackets, stopping.eta, spec.budget.trials)
-    for number, trial in enumerate(map(as_decided, trials)):
+    for number, trial in enumerate(as_searched(spec, each) for each in trials):
         if _runs_to_end(trial):
             continue
         bracket, kind = bracket_of_trial(brackets, spec.name, number), trial_kind(spec, trial)

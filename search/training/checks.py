@@ -23,7 +23,7 @@ def check(document: Document) -> None:
     if isinstance(document.objective, list):
         return
     try:
-        check_name(document.objective)
+        check_name(document.objective, document.folder)
     except ObjectiveError as error:
         raise SpaceError([document.places.issue("objective", str(error))]) from error
     info = ObjectiveInfo(document.objective)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from ...objectives.base import TrialStopped
+from ...objectives.info import ObjectiveInfo
 from ...objectives.resolve import describe
 from ...spaces.settings import Execution
 from ..backends.resources import this_machine, threads_on
@@ -22,6 +24,16 @@ class RanksFailedError(Exception):
         self.failure = failure
 
 
+def described(document: Document) -> dict[str, Any]:
+    """The objective as plain JSON: see `resolve.describe`."""
+    if ObjectiveInfo(document.objective).kind not in ("optuna", "ray"):
+        return describe(document.objective, folder=document.folder, report=document.report)
+    told = ((name, document.provenance.get(name)) for name in ("study", "goal", "last"))
+    return describe(
+        document.objective, folder=document.folder, search={name: each for name, each in told if each}
+    )
+
+
 def value_of_ranks(document: Document, trial: LocalTrial) -> float:
     """The value of a run that several processes train; the trial gets its reports.
 
@@ -31,7 +43,7 @@ def value_of_ranks(document: Document, trial: LocalTrial) -> float:
     if not isinstance(threads, int):
         threads = threads_on(this_machine().cpus / document.processes)
     setup = {
-        "objective": describe(document.objective),
+        "objective": described(document),
         "metric": document.metric,
         "processes": document.processes,
         "sharing": document.sharing,

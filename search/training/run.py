@@ -26,9 +26,9 @@ from ...objectives.base import ObjectiveError, TrialStopped
 from ...objectives.catalog import export
 from ...objectives.guides import EndedRun, RunEnd, advice
 from ...objectives.info import ObjectiveInfo
-from ...objectives.resolve import describe, reports_again, resolve
-from ...objectives.user.command import flat
+from ...objectives.resolve import reports_again, resolve
 from ...objectives.user.config_file import copies
+from ...objectives.user.macros import flat
 from ...objectives.user.script_settings import changed_files
 from ...storage.files import METRICS, OUTPUT, drop_checkpoint, file_name, write
 from ...storage.provenance import versions
@@ -37,12 +37,13 @@ from ..exchange.trackers.training import START_FILE, RunTracking
 from ..formatting import counted
 from ..trials.document import Document, load_document
 from ..trials.failures import failure_of, is_full
+from ..trials.judging import how_without_value
 from ..trials.reports import Report, read_reports
 from ..trials.trial import LocalTrial, as_number
 from ..trials.yaml_text import block_of
 from ..values import Value
 from .checks import check
-from .ranks import RanksFailedError, value_of_ranks
+from .ranks import RanksFailedError, described, value_of_ranks
 
 CONFIG, SUMMARY, LOCK = "config.yaml", "summary.json", ".lock"
 RUNS = Path("trained")
@@ -84,7 +85,7 @@ class Summary(Value):
 def default_folder(document: Document) -> Path:
     """`trained/STUDY-TRIAL`, or the name of the file."""
     study, trial = document.provenance.get("study"), document.provenance.get("trial")
-    name = Path(document.file).stem if study is None or trial is None else f"{study}-{trial}"
+    name = Path(document.file.strip("<>")).stem if study is None or trial is None else f"{study}-{trial}"
     return RUNS / file_name(name)
 
 
@@ -126,14 +127,14 @@ def train(
                 params=document.parameters,
                 seed=document.seed,
                 folder=where,
-                sealed=not reports_again(describe(document.objective)),
+                sealed=not reports_again(described(document)),
+                judge=document.judge,
                 on_report=reported,
                 say=say,
             )
             on_begin(trial.resumed_at)
             began = time.monotonic()
             value = _value(document, trial)
-            assert trial.last is None or math.isfinite(trial.last.value)
             files = export(document.objective, trial.checkpoint, where, merge=merge)
             summary = _conclude(document, trial, value, time.monotonic() - began, files, merge)
             tracked.complete(value)
@@ -145,7 +146,10 @@ def _changed_files(document: Document) -> Iterator[str]:
     folder = document.provenance.get("folder")
     if isinstance(document.objective, str) or not isinstance(folder, str):
         return
-    for file in changed_files(document.objective, document.parameters, Path(folder), document.overridden):
+    changed = changed_files(
+        document.objective, document.parameters, Path(folder), document.overridden, document.folder
+    )
+    for file in changed:
         copy = Path(folder) / copies(document.objective)[file]
         yield (f"{file} has changed since the trial, whose copy is {copy}; this trains with the present file")
 
@@ -156,7 +160,7 @@ def _value(document: Document, trial: LocalTrial) -> float:
         if document.processes > 1:
             value = value_of_ranks(document, trial)
         else:
-            objective = resolve(describe(document.objective), metric=document.metric)
+            objective = resolve(described(document), metric=document.metric)
             value = as_number(objective(trial), "the objective returned")
     except TrialStopped:
         value = math.nan
@@ -170,12 +174,14 @@ def _value(document: Document, trial: LocalTrial) -> float:
         if failure["kind"] == "disk":
             raise _full(failure["message"]) from error
         raise SearchError("\n".join(filter(None, (failure["message"], failure["traceback"])))) from error
-    last = trial.last
-    if last is not None and not math.isfinite(last.value):
+    judge, last = document.judge, trial.last
+    if last is not None and judge.ends(last.value):
         at = counted(last.step, document.unit)
         raise _divergence(document, trial, f"{document.metric} was {last.value} at {at}")
+    reports = {report.step: report.value for report in read_reports(trial.checkpoint.parent / METRICS)}
+    returned, value = value, judge.at_end(reports, value)
     if not math.isfinite(value):
-        raise _divergence(document, trial, f"the objective returned {value}")
+        raise _divergence(document, trial, how_without_value(document.metric, returned, judge))
     return value
 
 
@@ -291,7 +297,8 @@ def _prepare(folder: Path, document: Document, *, merge: bool, force: bool) -> N
 def _identity(document: Document) -> tuple[object, ...]:
     """What distinguishes this run from others."""
     parameters = ObjectiveInfo(document.objective).identifying(document.parameters)
-    return document.objective, document.metric, parameters, document.seed
+    reading = document.metric, document.report, document.judge
+    return document.objective, *reading, parameters, document.seed
 
 
 def _clear(folder: Path) -> None:

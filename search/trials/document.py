@@ -4,6 +4,7 @@ objective: lora                  # the default; or module:function, or {command:
 preset: production               # values for parameters that the file leaves out, as in a space
 report_to: [tensorboard]         # trackers to report to
 metric: val_loss
+report: {file: out/log.jsonl}    # where a command's values come from, as in a space
 parameters: {learning_rate: 1e-3, max_samples: 1600}
 seed: 0
 provenance: {study: lora, trial: 12, value: 1.7021, ...}
@@ -12,6 +13,7 @@ provenance: {study: lora, trial: 12, value: 1.7021, ...}
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,15 +22,21 @@ from typing import Any
 from ...objectives.guides import RATE_PARAMETERS, preset_values
 from ...objectives.info import ObjectiveInfo
 from ...spaces import Issue, SpaceError, nested
-from ...spaces.document import Places, read, text_of
+from ...spaces.document import Places, file_in_words, read, text_of
 from ...spaces.errors import hint
+from ...spaces.fields import show
 from ...spaces.presets import from_preset, names_in
+from ...spaces.reporting import report_issues, source_in
 from ...spaces.settings import STRATEGIES, ZERO_STAGE, trackers
 from ...spaces.stopping import LENGTHS, unit_of
 from ..errors import UsageError
+from .judging import Judge
 
 DOCUMENT_KEYS = ("objective", "metric", "parameters", "seed", "provenance")
+REPORT_KEY = "report"  # of a command only
 EXTRA_KEYS = ("preset", "report_to")  # a preset's values become parameters, and trackers do not change a run
+JUDGING = {"value": ("last", "best"), "nan": ("diverged", "ignore"), "goal": ("minimize", "maximize")}
+KEYS = (*DOCUMENT_KEYS, *EXTRA_KEYS, *JUDGING, REPORT_KEY)
 SPACE_ONLY_KEYS = ("version", "search", "budget", "early_stopping")
 
 
@@ -43,6 +51,8 @@ class Document:
     seed: int
     provenance: dict[str, Any]  # as `hpsearch export` writes it; empty for a file written by hand
     report_to: tuple[str, ...] = ()  # trackers
+    judging: dict[str, str] = field(default_factory=dict)  # `value`, `nan` and `goal` as in a space, if given
+    report: dict[str, str] = field(default_factory=dict)  # where the values of a command come from
     overridden: tuple[str, ...] = ()  # parameters that differ from the file
     places: Places = field(default_factory=lambda: Places(""), compare=False, repr=False)
 
@@ -67,7 +77,13 @@ class Document:
     @property
     def maximize(self) -> bool:
         """Whether its search maximized the metric."""
-        return self.provenance.get("goal") == "maximize"
+        return self.judging.get("goal", self.provenance.get("goal")) == "maximize"
+
+    @property
+    def judge(self) -> Judge:
+        """How its value follows from its reports."""
+        best, ignores = self.judging.get("value") == "best", self.judging.get("nan") == "ignore"
+        return Judge(best=best, maximize=self.maximize, ignores=ignores)
 
     @property
     def best(self) -> tuple[int, dict[str, Any]] | None:
@@ -109,6 +125,14 @@ class Document:
         return {"strategy": strategy, "zero_stage": stage if stage in (1, 2, 3) else ZERO_STAGE}
 
     @property
+    def folder(self) -> str | None:
+        """The folder in which the objective has its files, that of the space; else that of this file."""
+        folder = self.provenance.get("space_folder")
+        if isinstance(folder, str):
+            return folder
+        return os.path.abspath(os.path.dirname(self.file)) if os.path.isfile(self.file) else None
+
+    @property
     def origin(self) -> str | None:
         """Its trial, in words."""
         study, trial = self.provenance.get("study"), self.provenance.get("trial")
@@ -123,6 +147,7 @@ class Document:
         objective = self.objective if isinstance(self.objective, str) else {"command": self.objective}
         values = (objective, self.metric, self.parameters, self.seed, provenance)
         content = dict(zip(DOCUMENT_KEYS, values, strict=True))
+        content |= self.judging | ({REPORT_KEY: self.report} if self.report else {})
         return content | ({"report_to": list(self.report_to)} if self.report_to else {})
 
     def issue(self, name: str, message: str) -> Issue:
@@ -133,14 +158,17 @@ class Document:
 
 
 def load_document(path: str | Path) -> Document:
-    """Read a configuration to train. Raises `SpaceError` with every issue and its place."""
+    """Read a configuration to train; `-` is standard input.
+
+    Raises `SpaceError` with every issue and its place.
+    """
     try:
         text = text_of(Path(path))
     except (OSError, UnicodeDecodeError) as error:
         missing = isinstance(error, FileNotFoundError)
         told = "no such file; hpsearch export STUDY -o FILE writes one" if missing else f"not text: {error}"
-        raise SpaceError([Issue(str(path), 0, 0, "", told)]) from None
-    data, places, faults = read(text, str(path))
+        raise SpaceError([Issue(file_in_words(path), 0, 0, "", told)]) from None
+    data, places, faults = read(text, file_in_words(path))
     if issues := [*faults, *_shape(data, places)]:
         raise SpaceError(issues)
     objective = data.get("objective", "lora")
@@ -149,13 +177,15 @@ def load_document(path: str | Path) -> Document:
         raise SpaceError(issues)
     words = objective if isinstance(objective, str) else objective["command"]
     return Document(
-        file=str(path),
+        file=file_in_words(path),
         objective=words,
         metric=data.get("metric", "val_loss" if ObjectiveInfo(words).training else "value"),
         parameters=nested(copy.deepcopy(data["parameters"] | given)),
         seed=data.get("seed", 0),
         provenance=data.get("provenance") or {},
         report_to=tuple(trackers(data.get("report_to", []))),
+        judging={key: data[key] for key in JUDGING if key in data},
+        report=source_in(data),
         places=places,
     )
 
@@ -170,8 +200,8 @@ def _shape(data: Any, places: Places) -> Iterator[Issue]:
         yield places.issue("", told)
         return
     for key in data:
-        if key not in (*DOCUMENT_KEYS, *EXTRA_KEYS):
-            yield places.issue(key, f"unknown key, {hint(key, (*DOCUMENT_KEYS, *EXTRA_KEYS))}", key=True)
+        if key not in KEYS:
+            yield places.issue(key, f"unknown key, {hint(key, KEYS)}", key=True)
     if data.get("preset") is not None and names_in(data["preset"]) is None:
         yield places.issue("preset", "must be a preset's name or a list of them")
     if not isinstance(data.get("parameters"), dict) or not data["parameters"]:
@@ -180,8 +210,12 @@ def _shape(data: Any, places: Places) -> Iterator[Issue]:
     words = objective.get("command") if isinstance(objective, dict) else [objective]
     if not isinstance(words, list) or not words or not all(isinstance(word, str) and word for word in words):
         yield places.issue("objective", "must be a name, module:function or {command: [...]}")
+    yield from report_issues(data, places)
     if not isinstance(data.get("metric", ""), str):
         yield places.issue("metric", "must be a name")
+    for key, allowed in JUDGING.items():
+        if key in data and data[key] not in allowed:
+            yield places.issue(key, f"must be {' or '.join(allowed)}, not {show(data[key])}")
     if not _is_seed(data.get("seed", 0)):
         yield places.issue("seed", "must be a whole number, 0 or more")
     try:

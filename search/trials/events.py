@@ -29,6 +29,8 @@ def event_in_words(event: Mapping[str, Any] | str, unit: str) -> str:
             return f"could not go on from its checkpoint ({error}); it starts over"
         case {"kind": "retried", "reason": reason}:
             return f"retried on request; it had failed: {reason}"
+        case {"kind": "requeued", "reason": reason}:
+            return f"requeued: {reason}"
         case {"kind": "remark", "text": text}:
             return str(text)
     return str(event)

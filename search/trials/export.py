@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from optuna.trial import FrozenTrial, TrialState
 
-from ...objectives.user.command import absent
+from ...objectives.info import ObjectiveInfo
 from ...objectives.user.config_file import copies
+from ...objectives.user.macros import absent
 from ...objectives.user.script_settings import changed_files, fixed_arguments, passed_options
 from ...objectives.user.shell import without_absent
 from ...spaces import Choice, Derived, Range, Spec
@@ -72,6 +73,9 @@ def document(
     return {
         "objective": objective,
         "metric": spec.metric,
+        **({"value": spec.value} if spec.value != "last" else {}),
+        **({"nan": spec.nan} if spec.nan != "diverged" else {}),
+        **({"report": spec.report_source} if spec.report_source else {}),
         "parameters": parameters,
         "seed": seed_of(spec, trial),
         "provenance": {
@@ -81,13 +85,25 @@ def document(
             "space": provenance.get("space"),
             "threads": threads_of(trial, provenance),
             **({"goal": spec.goal} if spec.goal == "maximize" else {}),
+            **({"last": spec.early_stopping.max} if _ends_there(spec) else {}),
             **(shared if spec.execution.processes_per_trial > 1 else {}),
             **({"folder": str(folder)} if folder is not None and copies(words) else {}),
+            **({"space_folder": spec.folder} if _has_files(spec) else {}),
             "git_commit": provenance.get("git_commit"),
             "versions": provenance.get("versions"),
             **_searched(spec, trial if best is None else best),
         },
     }
+
+
+def _has_files(spec: Spec) -> bool:
+    """Whether its objective may have files in the folder of the space."""
+    return spec.folder is not None and not ObjectiveInfo(spec.objective_words).is_built_in
+
+
+def _ends_there(spec: Spec) -> bool:
+    """Whether a trial may end because of the end that the space gives, as a class of Ray Tune's does."""
+    return spec.early_stopping.max is not None and ObjectiveInfo(spec.objective_words).kind == "ray"
 
 
 def _searched(spec: Spec, best: FrozenTrial) -> dict[str, Any]:
@@ -121,8 +137,9 @@ def beyond(content: dict[str, Any], form: Format, folder: Path) -> dict[str, str
     if isinstance(objective, str):
         return {}
     command, parameters = objective["command"], content["parameters"]
+    space_folder = content.get("provenance", {}).get("space_folder")
     if form != "flags":
-        for file in changed_files(command, parameters, folder):
+        for file in changed_files(command, parameters, folder, (), space_folder):
             kept = folder / copies(command)[file]
             omitted[file] = f"it is gone or has changed since; the trial's copy is {kept}"
         return omitted

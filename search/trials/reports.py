@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,3 +55,10 @@ def _parsed(line: bytes) -> Report | None:
         return Report(step, value, {name: float(metric) for name, metric in record.items()})
     except (ValueError, TypeError, KeyError, AttributeError):  # not a report
         return None
+
+
+def record(path: Path, step: int, value: float, metrics: Mapping[str, float]) -> None:
+    """Add a report to a trial's file."""
+    line = json.dumps({"step": step, "value": value, **metrics})
+    with open(opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a", encoding="utf-8") as stream:
+        stream.write(line + "\n")

@@ -25,6 +25,7 @@ Kind = Literal[
     "refused",  # its configuration does not fit the space, so it fails every time
     "killed",
     "foreign",  # another program ended it
+    "objective",  # ended it, which is no failure
 ]
 ENDED_EARLY = (TrialState.PRUNED, TrialState.FAIL)
 OLDER_KINDS: tuple[tuple[str, Kind], ...] = (  # by the beginnings of their sentences
@@ -81,6 +82,11 @@ def diverged(how: str) -> Stop:
 def out_of_memory(how: str) -> Stop:
     """The end of a trial that took more memory than there is."""
     return Stop("out_of_memory", f"out of memory: {how}", "out of memory")
+
+
+def ended_by_objective(reason: str) -> Stop:
+    """The end of a trial that its own objective has ended."""
+    return Stop("objective", reason, "ended by its objective")
 
 
 def failed(reason: str) -> Stop:

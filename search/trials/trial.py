@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...objectives.base import TrialStopped, as_step, metric_name
 from ...storage.files import CHECKPOINT, METRICS, has_checkpoint, make_folder, opened
+from .judging import Judge
 from .reports import Report, read_reports
 from .snapshot import CheckpointSnapshot
 
@@ -45,6 +45,7 @@ class FolderTrial(ABC):
         self._recorded = max(
             (report.step for report in read_reports(self._metrics_file, repair=True)), default=-1
         )
+        self.reported = max(0, self._recorded)
         self._last_step: int | None = None
         self._lock = threading.Lock()  # an objective may report from a thread of its own
 
@@ -60,14 +61,15 @@ class FolderTrial(ABC):
             """Say what to do if an objective is written for Optuna's trial, or for a configuration."""
             advice = "parameters are in trial.params"
             if name.startswith("suggest_") or name in OPTUNA_ONLY:
-                advice = "this objective is written for Optuna. The space file says what is searched, "
-                advice += 'trial.params["..."] holds the values, and trial.report ends a pruned trial'
+                advice = "this objective is written for Optuna, and runs as it is when the space names it "
+                advice += 'with that: objective: "optuna:FILE.py:FUNCTION"'
             raise AttributeError(f'a trial of hpsearch has no "{name}"; {advice}')
 
     def __getitem__(self, name: object) -> NoReturn:
         """Say what to do if an objective is written for a configuration."""
         raise TypeError(
-            "a trial of hpsearch is not a configuration, as Ray Tune passes one; read the value from "
+            "a trial of hpsearch is not a configuration, as Ray Tune passes one: name a function written for "
+            'that objective: "ray:FILE.py:FUNCTION", or read the value from '
             f"trial.params[{json.dumps(name, default=repr)}], and report with trial.report(value, step=...)"
         )
 
@@ -134,12 +136,16 @@ class FolderTrial(ABC):
         """Pass a remark on."""
 
     @abstractmethod
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Store something about this trial."""
+
+    @abstractmethod
     def deliver(self, report: Report) -> bool:
         """Deliver a report that is recorded. Returns whether the trial ends with it."""
 
 
 class LocalTrial(FolderTrial):
-    """A trial outside a search. Only a value that is not finite ends it."""
+    """A trial outside a search. Only divergence ends it."""
 
     def __init__(
         self,
@@ -150,21 +156,26 @@ class LocalTrial(FolderTrial):
         sealed: bool,
         on_report: Callable[[Report], None],
         say: Callable[[str], None],
+        judge: Judge = Judge(),  # noqa: B008 - it is frozen
     ) -> None:
         super().__init__(number=0, params=params, seed=seed, folder=folder, sealed=sealed)
         self.last: Report | None = None
         # The last step of an earlier attempt with a checkpoint.
-        self.resumed_at = max(0, self._recorded) if self.resume_from is not None else None
+        self.resumed_at = self.reported if self.resume_from is not None else None
+        self._judge = judge
         self._on_report = on_report
         self._say = say
 
     def _remark(self, kind: str, text: str) -> None:
         self._say(text)
 
+    def set_attribute(self, name: str, value: Any) -> None:
+        """There is no study to store it in."""
+
     def deliver(self, report: Report) -> bool:
         self.last = report
         self._on_report(report)
-        return not math.isfinite(report.value)
+        return self._judge.ends(report.value)
 
 
 def as_number(value: Any, what: str) -> float:

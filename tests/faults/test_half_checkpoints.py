@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -106,3 +107,29 @@ def test_an_attempt_begins_when_the_one_before_it_has_left(tmp_path: Path) -> No
     for thread in threads:
         thread.join(30)
     assert came == ["the first has left", "the second begins"]
+
+
+LATE = """\
+import os, sys, time
+state = sys.argv[1]
+begun = int(open(state).read()) if os.path.exists(state) else 0
+print("begins at", begun)
+for step in range(begun + 1, 10):
+    time.sleep(0.4)
+    print(f'{{"step": {step}, "val_loss": {1 / step}}}', flush=True)
+    time.sleep(0.1)  # between the report and the checkpoint
+    with open(state, "w") as stream:
+        stream.write(str(step))
+"""
+
+
+@pytest.mark.any_backend
+def test_a_script_that_saves_after_its_report_goes_on_from_there(bench: Any) -> None:
+    space = fields(bench.folder)
+    (bench.folder / "train.py").write_text(LATE)
+    space["objective"]["command"].append("${checkpoint}/state")
+    space["early_stopping"] = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
+    bench.run(bench.make_spec(**space))
+    begun = [int(at) for told in logs(bench.folder).values() for at in re.findall("begins at (.*)", told)]
+    assert begun.count(0) == len(bench.trials()), "none starts over"
+    assert 1 in begun and set(begun) <= {0, 1, 3}  # at the rungs

@@ -101,8 +101,11 @@ def test_what_was_trained_before_its_reports_were_heard_is_counted(shell: Shell)
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("print('epoch 3 val_loss 0.4123')", 'it printed "epoch 3 val_loss 0.4123"'),
-        ("print('{\"eval_loss\": 0.4}')", 'it printed "{"eval_loss": 0.4}"'),
+        ("print('epoch 3 best val_loss 0.41')", 'another quantity: "epoch 3 best val_loss 0.41"'),
+        (
+            "print('{\"eval_loss\": 0.4}')",
+            "a line looks like a report of eval_loss; the space says val_loss (line 1 of output.log, ",
+        ),
         ("import sys; print('no data', file=sys.stderr)", 'standard error ends with "no data"'),
     ],
 )
@@ -144,3 +147,26 @@ def test_steps_may_begin_at_0(shell: Shell) -> None:
     assert ended.returncode == 0, ended.stderr
     assert all(min(trial.intermediate_values) == 0 for trial in shell.trials)
     assert list(shell.trials[0].intermediate_values) == list(range(9))
+
+
+FAST = """
+import os, pathlib, sys
+folder = pathlib.Path(os.environ["HPSEARCH_CHECKPOINT"])
+with open(folder.parent / "begun", "a") as begun:
+    begun.write("x")
+x = float(sys.argv[1])
+(folder / "state").write_text("done")
+print("".join(f"epoch {epoch} val_loss {x + 1 / epoch}\\n" for epoch in range(1, 11)))
+"""
+
+
+@pytest.mark.slow
+def test_a_program_faster_than_its_pauses_is_trained_once(shell: Shell) -> None:
+    stopping = {"method": "asha", "type": "promotion", "min": 1, "max": 10, "eta": 2}
+    ended = shell.search(FAST, budget={"trials": 6}, early_stopping=stopping, confirm={"top": 0})
+    assert ended.returncode == 0, ended.stderr
+    steps = [list(trial.intermediate_values) for trial in shell.trials]
+    assert list(range(1, 11)) in steps and [1] in steps
+    for trial in shell.trials:
+        assert "retries" not in trial.user_attrs
+        assert (shell.folder / "runs" / "study" / str(trial.number) / "begun").read_text() == "x"

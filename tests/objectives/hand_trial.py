@@ -23,11 +23,14 @@ class HandTrial:
         folder.mkdir(parents=True, exist_ok=True)
         self.reports: list[tuple[int, float]] = []
         self.metrics: list[dict[str, float]] = []
-        self.trained = 0
+        self.trained = self.reported = 0
         self._stop_at = stop_at
 
     def remark(self, kind: str, text: str) -> None:
         raise AssertionError(text)
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        raise AssertionError(name)
 
     def report(self, value: float, step: int, **metrics: float) -> None:
         assert not self.reports or step > self.reports[-1][0]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpsearch.objectives.reports import MAX_LINE_BYTES, LineSplitter, PrintedReport, ReportFinder
+from hpsearch.objectives.reports import MAX_LINE_BYTES, LineSplitter, PrintedReport, ReportFinder, Writing
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_other_output_is_no_report(line: bytes) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ('"loss": "0.5"', '"loss" is "0.5", not a number'),
-        ('"loss": true', '"loss" is true, not a number'),
-        ('"loss": null', '"loss" is null, not a number'),
+        ('"loss": "0.5"', "it names loss, but its value is a text"),
+        ('"loss": true', "its value is true, not a number"),
+        ('"loss": null', "its value is null, not a number"),
         ('"loss": 1' + "0" * 400, "not a number"),
         ('"loss": 1, "step": "4"', "the step is '4'; it must be a whole number"),
         ('"loss": 1, "step": 1.5', "the step is 1.5"),
@@ -118,18 +118,42 @@ def test_near_misses_with_a_number_come_first() -> None:
 @given(st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b"{}"]), max_size=30), st.integers(1, 5))
 def test_lines_are_the_same_however_they_come(parts: list[bytes], size: int) -> None:
     text, lines = b"".join(parts), LineSplitter()
-    pieces = [text[at : at + size] for at in range(0, len(text), size)]
-    found = [line for piece in pieces for line in lines.feed(piece)] + lines.end()
-    assert found == [line for line in text.replace(b"\r", b"\n").split(b"\n") if line]
+    found, number = [], 1
+    for at in range(0, len(text), size):
+        found += lines.numbered(piece := text[at : at + size], number)
+        number += piece.count(b"\n")
+    found += lines.end(number)
+    expected = []
+    for place, line in enumerate(text.split(b"\n"), 1):
+        *before, last = line.split(b"\r")
+        expected += [(each, place, Writing.REWRITTEN) for each in before if each]
+        if last or before:
+            expected.append((last, place, Writing.LAST if before else Writing.WHOLE))
+    assert found == expected
+
+
+@given(st.lists(st.sampled_from([b"a", b"\n", b"\r"]), min_size=1, max_size=12), st.binary(max_size=2))
+def test_the_lines_between_the_first_and_the_rest_can_be_passed_over(
+    parts: list[bytes], first: bytes
+) -> None:
+    first = first.translate(bytes(b"\n\rab"[byte % 4] for byte in range(256)))
+    whole, some = LineSplitter(), LineSplitter()
+    whole.numbered(first, 1)
+    some.numbered(first, 1)
+    every = whole.numbered(b"".join(parts), 1)
+    few = some.first_of(b"".join(parts), 1)
+    assert few == every[: len(few)]
+    number = 1 + parts.count(b"\n")
+    assert some.numbered(b"b\n", number) == whole.numbered(b"b\n", number)
 
 
 @pytest.mark.parametrize("dots", [1 << 16, 40_000, MAX_LINE_BYTES + 1])
 def test_the_end_of_an_endless_line_is_kept(dots: int) -> None:
     lines = LineSplitter()
     for _ in range(64):
-        assert lines.feed(b"." * dots) == []
+        assert lines.numbered(b"." * dots, 1) == []
     assert sum(map(len, lines._rest)) < MAX_LINE_BYTES + dots
-    long, short = lines.feed(b'{"loss": 2}\n{"loss": 1}\n')
+    (long, *_), (short, *_) = lines.numbered(b'{"loss": 2}\n{"loss": 1}\n', 1)
     assert long == b"." * (MAX_LINE_BYTES - 11) + b'{"loss": 2}'
     assert short == b'{"loss": 1}'
     assert lines.end() == []

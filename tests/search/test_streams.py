@@ -78,6 +78,7 @@ COMMANDS = {
     "resume": ["resume łódź"],
     "kill": ["kill łódź 0"],
     "retry": ["retry gęś"],
+    "try": ["try łódź ł=ś"],
     "train": ["train ź.yaml"],
     "dashboard": ["dashboard --storage ł.db"],
     "copy": ["copy gęś --to ł.db"],
@@ -86,6 +87,13 @@ COMMANDS = {
     "generate": ["generate łódź --prompt ł"],
     "lr-find": ["lr-find ś.yaml"],
     "plan": ["plan gęś.yaml", "plan ś.yaml"],
+    "serve": ["serve --host ł"],
+    "login": ["login ł"],
+    "submit": ["submit gęś.yaml"],
+    "steer": ["steer ł"],
+    "queue": ["queue ł"],
+    "top": ["top ł"],
+    "work": ["work ł gęś"],
 }
 
 
@@ -315,7 +323,7 @@ def test_what_a_terminal_is_too_narrow_for_is_not_drawn_anew(
     ("words", "told"),
     [
         ("--help", "Find the best training"),
-        ("run", "Missing argument"),
+        ("run", "name a space"),
         ("run --nothing s.yaml", "No such option"),
         ("objectives", "fine-tune low-rank adapters"),
     ],

@@ -141,7 +141,7 @@ SETTINGS = {
     "budget: {time: 0h0m}": "7:16 budget.time: must be above 0",
     "budget: {time: 30 min}": '7:16 budget.time: must be a time such as "90s", "30m", "1.5h" or "2d", not "30 min"',
     "budget: {time: 0s}": "7:16 budget.time: must be above 0",
-    "budget: {time: 1e300}": "7:16 budget.time: must be at most a hundred years, not 1e+300 seconds",
+    "budget: {time: 1e300}": "7:16 budget.time: must be at most a hundred years, not 1e+300",
     "early_stopping: {method: pbt, min: 1, max: 3}": '7:26 early_stopping.method: "pbt" changes parameters in the middle of a trial, but here a trial keeps one set of them; use hyperband, or search the schedule itself: lr_scheduler, warmup_ratio',
     "search: {sampler: PB2}": '7:19 search.sampler: "PB2" changes parameters in the middle of a trial, but here a trial keeps one set of them; use hyperband, or search the schedule itself: lr_scheduler, warmup_ratio',
     "early_stopping: {method: successive_halving, min: 1, max: 3}": '7:26 early_stopping.method: there is no "successive_halving"; did you mean "asha"?',
@@ -182,6 +182,11 @@ SETTINGS = {
     "execution: {processes_per_trial: 0}": "7:34 execution.processes_per_trial: must be at least 1, not 0",
     "execution: {processes_per_trial: auto}": '7:34 execution.processes_per_trial: must be an integer, not "auto"',
     "execution: {processes_per_trial: 2, pack: 4}": "7:43 execution.pack: must be 1 beside processes_per_trial: 2; such trials are not packed",
+    "execution: {fresh_process: true, pack: auto}": "7:40 execution.pack: must be 1 beside fresh_process: true; trials of a pack share a process",
+    "execution: {fresh_process: 1}": "7:28 execution.fresh_process: must be true or false, not 1",
+    "value: best": '7:8 value: best is for your own functions and commands; "lora" returns the value of the model that it keeps',
+    "nan: ignore": '7:6 nan: ignore is for your own functions and commands; training of "lora" that is not finite cannot recover',
+    "value: mean": '7:8 value: must be "last" or "best", not "mean"',
     "execution: {processes_per_trial: 2, gpus_per_trial: 0.5}": "7:53 execution.gpus_per_trial: must be a multiple of processes_per_trial (2), or 0",
     "execution: {strategy: ddp}": "7:23 execution.strategy: divides a trial among several processes: set processes_per_trial",
     "execution: {processes_per_trial: 2, strategy: dp}": '7:47 execution.strategy: must be "ddp", "fsdp" or "deepspeed", not "dp"',
@@ -314,6 +319,9 @@ DIALECTS = {
 }
 
 
+CONVERTED = ("method: bayes", "searchSpace:", "apiVersion:", "hydra:")  # whole files, not parts of one
+
+
 def test_a_bad_parameter_is_reported_once_and_in_place(subtests: pytest.Subtests) -> None:
     for line in PARAMETERS:
         with subtests.test(line):
@@ -338,7 +346,12 @@ def test_another_tools_file_is_recognised(subtests: pytest.Subtests) -> None:
     for text in DIALECTS:
         with subtests.test(text):
             message = f"this looks like {DIALECTS[text]}; hpsearch has its own language"
-            assert issues(text)[0] == f"f.yaml:1:1: {message}"
+            advice = (
+                "; to convert it: hpsearch init --from f.yaml -o space.yaml"
+                if text.startswith(CONVERTED)
+                else ""
+            )
+            assert issues(text)[0] == f"f.yaml:1:1: {message}{advice}"
 
 
 def test_another_tools_key_says_what_to_write() -> None:

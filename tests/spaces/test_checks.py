@@ -58,6 +58,13 @@ def test_a_warning_stands_in_its_place(text: str) -> None:
     assert WARNED[text] in str(warning)
 
 
+def test_a_command_needs_no_fresh_process() -> None:
+    rest = "parameters: {a: {min: 0.0, max: 1.0}}\nexecution: {fresh_process: true}\n"
+    assert warnings(loads(HEAD + rest)) == []
+    (warning,) = warnings(loads(HEAD.replace("lora", "{command: [a]}") + rest))
+    assert str(warning).endswith("is not needed: a command is a process of its own for each trial")
+
+
 @pytest.mark.parametrize("text", SILENT)
 def test_no_warning_without_cause(text: str) -> None:
     assert warnings(loads(HEAD + text)) == []

@@ -117,6 +117,7 @@ def test_scalars_are_yaml_1_2(subtests: pytest.Subtests) -> None:
         "1h30m": 5400.0,
         "'1h 30m'": 5400.0,
         "1d2h3m4.5s": 93784.5,
+        "'90'": 90.0,
     }.items(),
 )
 def test_times_are_seconds(written: str, seconds: float) -> None:

@@ -366,3 +366,16 @@ sys.exit(any([os.wait()[1] for _ in range(6)]))
     command = [sys.executable, "-c", makers, f"sqlite:///{tmp_path / 'a.db'}"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_opening_a_file_again_keeps_the_locks_of_this_process(
+    tmp_path: Path, opened: Callable[..., optuna.storages.RDBStorage]
+) -> None:
+    """Where a process closes a descriptor of its own, all its locks on the file go, and others drop its log."""
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    with opened(url, create=True).engine.connect() as connection:
+        connection.exec_driver_sql("SELECT * FROM studies").all()
+        opened(url)
+        other = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA user_version = 1'); c.close()"
+        subprocess.run([sys.executable, "-c", other, tmp_path / "a.db"], check=True)
+        assert (tmp_path / "a.db-wal").exists()

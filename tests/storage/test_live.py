@@ -25,8 +25,9 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.storage import DatabaseUnavailable, StorageError, database
+from hpsearch.storage.commands import StudyCommand
 from hpsearch.storage.database import open_storage
-from hpsearch.storage.live import LiveStorage, StudyCommand
+from hpsearch.storage.live import LiveStorage
 
 TABLES = {
     "studies": "study_name",

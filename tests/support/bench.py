@@ -21,6 +21,7 @@ from hpsearch.spaces import Spec
 from hpsearch.storage.database import sqlite_file
 
 from .once import copy_tables
+from .remote import workers_for
 from .watchers import Recorder
 
 FUNCTIONS = Path(__file__).parents[1] / "search" / "backends" / "functions.py"
@@ -62,6 +63,9 @@ class Bench:
         options = usual | {"runs": self.folder / "runs"} | options
         if options["backend"] == "ray":
             self.start_ray()
+        if options["backend"] == "remote":
+            with workers_for(space):
+                return run(space, **options)
         return run(space, **options)
 
     def engine(self) -> sqlalchemy.Engine:

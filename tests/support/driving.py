@@ -14,9 +14,9 @@ from hpsearch.search.engine.running import Assignment, Failure
 from hpsearch.search.engine.watcher import Watcher
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec
+from hpsearch.storage.commands import COMMAND_PREFIX
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CHECKPOINT
-from hpsearch.storage.live import COMMAND_PREFIX
 from hpsearch.storage.studies import SPEC, open_live
 
 from .watchers import Recorder

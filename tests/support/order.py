@@ -40,9 +40,17 @@ def _group(item: pytest.Item) -> str | None:
 
 
 def has_no_part(item: pytest.Item) -> bool:
-    """Whether the Ray or the PostgreSQL that a test would run with makes no difference to it."""
+    """Whether the Ray, the remote workers or the PostgreSQL that a test would run with make no difference."""
     params = _params(item)
-    ray, server = params.get("backend_name") == "ray", params.get("storage_name") == "postgres"
+    backend, server = params.get("backend_name"), params.get("storage_name") == "postgres"
+    ray = backend == "ray"
+    if backend == "remote":  # its workers are local ones, behind a desk; what only they do is shown once
+        own = ("any_backend", "in_process", "own_workers")
+        return (
+            server
+            or item.path.name not in ("test_contract.py", "test_remote.py")
+            or any(map(item.get_closest_marker, own))
+        )
     if ray and server:
         return item.get_closest_marker("pair") is None
     if ray:

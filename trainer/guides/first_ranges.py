@@ -64,12 +64,12 @@ def _powers(low: int, high: int, why: str) -> RangeRule:
     def rule(value: Number | None) -> tuple[dict[str, Any], str] | None:
         if value is None:
             return {"min": low, "max": high, "factor": 2}, why
-        if not isinstance(value, int) or value <= 0:
+        if value <= 0 or value != int(value):
             return None
-        least = value
+        least, kind = int(value), type(value)  # 16.0 stays a real number
         for _ in range(2):
             least = least // 2 if least % 2 == 0 else least
-        return {"min": least, "max": 4 * value, "factor": 2}, f"halved and doubled; {why}"
+        return {"min": kind(least), "max": 4 * value, "factor": 2}, f"halved and doubled; {why}"
 
     return rule
 

@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 
 from ..worker.channel import Message
-from ..worker.process import TICK_SECONDS, TrialLimits, Worker, environment
+from ..worker.process import TICK_SECONDS, TrialLimits, Worker, WorkerPlace, environment
 from .files import DriverNode, NodeFolder
 
 MESSAGES_KEY = "messages"  # the key of a worker's messages in a result
@@ -53,7 +53,8 @@ class WorkerActor:
         self._settings = settings
         if settings.driver.is_here():
             _end_with(settings.driver.pid)
-        self._worker = self._started()
+        self._place = WorkerPlace(self._started)
+        self._worker = self._place.take()
         # Its first trial starts only when Tune calls `train`: Tune may start two actors for a slot, and drop
         # one of them.
         self._waiting: list[Message] = [json.loads(assignment)]  # for room in the worker
@@ -68,6 +69,7 @@ class WorkerActor:
     def stop(self) -> None:
         """End the slot and its worker, which frees its part of the machine."""
         self._leave()
+        self._place.end()
         if self._worker.alive:
             self._worker.end()
 
@@ -104,6 +106,7 @@ class WorkerActor:
             if not self._worker.numbers:
                 break
             messages = self._worker.news()
+            self._place.prepare(self._worker)
             for message in messages:
                 self._folders[message["number"]].send_home()
             self._tidy()
@@ -122,7 +125,7 @@ class WorkerActor:
             if not here:
                 self._worker.clear()
             if not self._worker.alive:
-                self._worker = self._started()
+                self._worker = self._place.take()
             assignment = self._waiting.pop(0)
             folder = self._settings.driver.folder_here(Path(assignment["folder"]))
             self._folders[assignment["number"]] = folder

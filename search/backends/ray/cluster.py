@@ -24,6 +24,7 @@ from ray._private import parameter, services, utils, worker
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET
 from ray.job_config import JobConfig
 
+from ....objectives.user.surroundings import variables_set
 from ....storage.files import remove_folder
 from ...errors import SearchError, UsageError
 from ..resources import Node
@@ -71,7 +72,7 @@ def connected(address: str | None, machine: Node) -> Iterator[bool]:
     `address` comes from `answering_address`. Yields whether the Ray was started here.
     """
     with ExitStack() as stack:
-        stack.enter_context(_environment(QUIET_ENVIRONMENT))
+        stack.enter_context(variables_set(QUIET_ENVIRONMENT))
         if ray.is_initialized():  # by a notebook, or a test
             yield False
             return
@@ -279,21 +280,6 @@ def answering_address(address: str) -> str:
 def _last_line(error: BaseException) -> str:
     """The last line of an error of Ray's, without its advice."""
     return str(error).strip().splitlines()[-1].partition(" Note: ")[0]
-
-
-@contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Environment variables for Ray and Tune, as long as they run."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _init(**options: Any) -> None:

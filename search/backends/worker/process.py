@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 TICK_SECONDS = 0.25  # between two checks of time and memory
 EXIT_SECONDS = 5.0  # for an idle worker to exit by itself
 SILENCE_SECONDS = 120.0  # without a sign of life, after which a worker counts as frozen
+PREPARE_SECONDS = 1.0  # of a trial, after which its successor's process starts
 STOP_SECONDS = 30.0  # for an objective to return after its trial is stopped; a command takes up to ten
 
 
@@ -61,7 +62,10 @@ class HostedTrial:
 
 
 class Worker:
-    """A process that runs up to `capacity` trials at once; started here, in a session of its own."""
+    """A process that runs up to `capacity` trials at once; started here, in a session of its own.
+
+    A `fresh` one ends after its first trial.
+    """
 
     def __init__(
         self, setup: Message, limits: TrialLimits, environment: Mapping[str, str], folder: str
@@ -76,6 +80,7 @@ class Worker:
         self._checked = 0.0  # when `news` last checked its limits
         self._trials: dict[int, HostedTrial] = {}
         self.capacity: int = setup["pack"]
+        self.fresh: bool = setup.get("fresh", False)
         self._given = 0  # trials in total
         self._most = 0  # the most trials at once, whose memory the process keeps
         self.alive = True
@@ -85,6 +90,16 @@ class Worker:
     def numbers(self) -> list[int]:
         """The trials of this worker, including those that are leaving."""
         return list(self._trials)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process runs."""
+        return self.alive and self._process.poll() is None
+
+    @property
+    def trial_seconds(self) -> float:
+        """Seconds since its oldest trial was given, or stopped; 0 without a trial."""
+        return max((time.monotonic() - trial.since for trial in self._trials.values()), default=0.0)
 
     def fileno(self) -> int:
         return self._channel.fileno()
@@ -99,7 +114,9 @@ class Worker:
         self._trials[number] = HostedTrial(number, Path(assignment["folder"]) / OUTPUT, self._heard)
         self._given += 1
         self._most = max(self._most, len(self._trials))
-        self._send({"kind": "trial", **assignment})
+        # A fresh one starts for its trial, whose seconds therefore count from here.
+        since = {"since": self._heard} if self.fresh else {}
+        self._send({"kind": "trial", **assignment, **since})
 
     def let_continue(self, report: Message) -> None:
         """Answer a report: the trial continues."""
@@ -236,6 +253,10 @@ class Worker:
         if trial is None:
             return []
         shorten(trial.output)
+        if self.fresh and self.alive:
+            self.end()
+            if trial.next_assignment is not None:
+                return [{"kind": "worn", "number": trial.number}]
         if trial.next_assignment is not None and not self.alive:
             return [message]  # its worker was gone before it started again
         if trial.next_assignment is not None:
@@ -273,6 +294,30 @@ class Worker:
             self._channel.send(message)
         except OSError:
             return  # the worker is gone, which `receive` handles at the end of file
+
+
+class WorkerPlace:
+    """A place for one worker at a time. Where each trial gets a fresh one, the next is ready in time."""
+
+    def __init__(self, start: Callable[[], Worker]) -> None:
+        self._start = start
+        self._next: Worker | None = None
+
+    def take(self) -> Worker:
+        """Its next worker."""
+        ready, self._next = self._next, None
+        return ready if ready is not None and ready.is_running else self._start()
+
+    def prepare(self, worker: Worker) -> None:
+        """Start the next worker, if this one ends with its trial, and that does not end at once."""
+        if worker.fresh and self._next is None and worker.trial_seconds >= PREPARE_SECONDS:
+            self._next = self._start()
+
+    def end(self) -> None:
+        """End the next worker, if there is one."""
+        if self._next is not None and self._next.alive:
+            self._next.end()
+        self._next = None
 
 
 def start_process(

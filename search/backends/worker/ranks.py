@@ -26,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ....objectives.base import Objective, Trial, TrialStopped
+from ....objectives.base import Objective, Trial, TrialEnded, TrialStopped
 from ....objectives.info import ObjectiveInfo
 from ....objectives.processes import rendezvous, strategy_variables
 from ...trials.failures import failure_of
@@ -71,7 +71,7 @@ class SiblingServer(Server):
             try:
                 self._load()(trial)
             except BaseException as error:
-                if not (trial.stopped or isinstance(error, TrialStopped)):
+                if not (trial.stopped or isinstance(error, TrialStopped | TrialEnded)):
                     return {"kind": "failed", "failure": failure_of(error)}
             _leave_group()
         return {"kind": "ended"}
@@ -86,6 +86,7 @@ class SiblingTrial:
         self.seed: int = message["seed"]
         self.checkpoint = Path(message["checkpoint"])
         self.resume_from = self.checkpoint if message["resumes"] else None
+        self.reported: int = message["reported"]
         self.stopped = False
         self.trained = 0
         self._last_step: int | None = None
@@ -110,6 +111,9 @@ class SiblingTrial:
 
     def remark(self, kind: str, text: str) -> None:
         """Rank 0 makes the same remark."""
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Rank 0 sets the same attribute."""
 
     def _answer(self) -> Message:
         while (answer := self._answers.get())["attempt"] != self._attempt:
@@ -160,7 +164,7 @@ class RankGroup:
             try:
                 value = objective(trial)
             except BaseException as error:
-                if not (trial.stopped or isinstance(error, TrialStopped)):
+                if not (trial.stopped or isinstance(error, TrialStopped | TrialEnded)):
                     raise
                 self._answer(None, True)
                 _leave_group()
@@ -201,6 +205,7 @@ class RankGroup:
             "seed": trial.seed,
             "checkpoint": str(trial.checkpoint),
             "resumes": trial.resume_from is not None,
+            "reported": trial.reported,
         }
         for sibling in self._siblings:
             sibling.busy = True

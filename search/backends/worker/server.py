@@ -54,28 +54,37 @@ class WorkerTrial(FolderTrial):
             folder=Path(message["folder"]),
             sealed=sealed,
         )
+        self.reported = max(self.reported, message["reported"])  # on a machine that did not hear them, too
         self._channel = channel
         self._answers = answers
-        self._begun = time.monotonic()
+        self._begun = message.get("since") or time.monotonic()
         self._remarks: list[tuple[str, str]] = []  # sent with the next message
+        self._attributes: dict[str, Any] = {}  # sent with the next message
         self.on_answer: Callable[[int, bool], None] = lambda step, stop: None  # called with each answer
 
     @property
     def seconds(self) -> float:
-        """Seconds since it started here, with its worker ready and the objective loaded."""
+        """Seconds since it started here, with its worker ready and the objective loaded.
+
+        In a worker that starts for this trial alone, since it was given.
+        """
         return time.monotonic() - self._begun
 
     def _remark(self, kind: str, text: str) -> None:
         self._remarks.append((kind, text))
 
-    def take_remarks(self) -> list[tuple[str, str]]:
-        """Remarks that were not sent yet."""
+    def set_attribute(self, name: str, value: Any) -> None:
+        self._attributes[name] = value
+
+    def take_notes(self) -> Message:
+        """Remarks and attributes that were not sent yet, as a part of a message."""
         remarks, self._remarks = self._remarks, []
-        return remarks
+        attributes, self._attributes = self._attributes, {}
+        return {"remarks": remarks} | ({"attributes": attributes} if attributes else {})
 
     def deliver(self, report: Report) -> bool:
         message = {"kind": "report", "number": self.number, "seconds": self.seconds, "trained": self.trained}
-        self._channel.send(message | asdict(report) | {"remarks": self.take_remarks()})
+        self._channel.send(message | asdict(report) | self.take_notes())
         while True:
             answer = self._answers.get()
             if (answer["number"], answer["step"]) == (self.number, report.step):  # not to another report
@@ -90,8 +99,9 @@ def run_trial(objective: Objective, trial: WorkerTrial, reported: int) -> Messag
         value = objective(trial)
         if value is None and not RAY_REPORTERS.isdisjoint(sys.modules):
             raise TypeError(
-                "the objective returned None; hpsearch does not receive Ray Tune's tune.report(): "
-                "call trial.report(value, step=...), and return the last value"
+                "the objective returned None; hpsearch does not receive Ray Tune's tune.report() here: name "
+                'a function of a config with that, objective: "ray:FILE.py:FUNCTION"; one of a trial calls '
+                "trial.report(value, step=...), and returns the last value"
             )
         return end_message(trial, as_number(value, "the objective returned"))
     except BaseException as error:
@@ -104,7 +114,7 @@ def end_message(trial: WorkerTrial, outcome: float | BaseException) -> Message:
     trial.stopped = True  # a thread that outlives the objective reports to nobody
     if stopped:  # errors of an objective that was stopped do not matter
         return {"kind": "stopped", "number": trial.number}
-    end = {"number": trial.number, "remarks": trial.take_remarks()}
+    end = {"number": trial.number, **trial.take_notes()}
     if not isinstance(outcome, BaseException):
         return {"kind": "done", **end, "value": outcome, "seconds": trial.seconds}
     return {"kind": "failed", **end, "failure": blamed(failure_of(outcome), trial)}

@@ -60,14 +60,15 @@ def for_framework(name: str, content: dict[str, Any], file: Path | None, folder:
     """
     objective = content["objective"]
     words = objective if isinstance(objective, str) else objective["command"]
-    parameters = content["parameters"]
-    beside = ScriptSettings() if isinstance(words, str) else settings_beside(words, folder, parameters)
+    parameters, provenance = content["parameters"], content["provenance"]
+    beside = ScriptSettings()
+    if not isinstance(words, str):
+        beside = settings_beside(words, folder, parameters, provenance.get("space_folder"))
     recipe = recipe_of(words, parameters, content["seed"], beside)
     if name == PEFT:
         return _for_peft(recipe)
     framework = FRAMEWORKS[name]
     writer = ConfigWriter(framework.title, recipe)
-    provenance = content["provenance"]
     framework.fill(writer, f"trained/{provenance['study']}-{provenance['trial']}")
     writer.close()
     value = f" ({content['metric']} {provenance['value']:.6g})" if "value" in provenance else ""

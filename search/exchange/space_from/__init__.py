@@ -22,6 +22,7 @@ from ...trials.yaml_text import one_line, text_of
 from .configs import settings_of_config
 from .fields import Setting, Settings
 from .metric import Metric
+from .of_searches import proposal_of_search
 from .per_trial import as_word
 from .scripts import settings_of_script
 
@@ -45,6 +46,8 @@ def proposal(source: Path) -> str:
         raise UsageError(f"{source}: a space can be proposed from .py, {', '.join(CONFIG_SUFFIXES)}")
     if str(source).startswith("-") or "${" in str(source):
         raise UsageError(f"{source}: a command cannot name this file: rename it, without ${{ or a leading -")
+    if source.suffix.lower() == ".py" and (text := proposal_of_search(source)) is not None:
+        return text
     read = settings_of_script if source.suffix.lower() == ".py" else settings_of_config
     settings = read(source)
     entries = [_Entry(setting) for setting in settings.parameters]
@@ -75,7 +78,7 @@ class _Entry:
         self.to_fill = False
         if setting.choices:
             choices = list(dict.fromkeys(setting.choices))
-            self.text, self.why = text_of(choices), "the script's choices"
+            self.text, self.why = text_of(choices), "" if setting.form else "the script's choices"
             self.searched = len(choices) > 1
             return
         now = setting.value if setting.number and isinstance(setting.value, int | float) else None
@@ -86,7 +89,7 @@ class _Entry:
         self.searched, self.why = False, ""
         self.to_fill = setting.value is None
         value = TO_FILL if self.to_fill else setting.value
-        odd = isinstance(value, str) and FOREIGN_FORM.search(value)
+        odd = isinstance(value, list) or (isinstance(value, str) and FOREIGN_FORM.search(value))
         self.text = text_of({"value": value} if odd else value)
 
     @property
@@ -162,7 +165,10 @@ def _length(settings: Settings) -> tuple[Unit, int, int]:
 def _how_to_report(metric: Metric, script: str, unit: Unit) -> Iterator[str]:
     """How the script must report, for its author to paste. It saves first: the trial may end at a report."""
     name = metric.name if metric.name.isidentifier() else "value"
-    yield f"# {script} must report its {one_line(metric.name)}; its last report is the trial's value:"
+    shown = one_line(metric.name)
+    yield f"# {script} must report its {shown}; its last report is the trial's value."
+    yield f"# Printed lines such as `epoch 3 {shown} 0.41` are found; report: is for log files and trackers."
+    yield "# To report from Python:"
     yield "#     from hpsearch.objectives import report"
     if metric.by_trainer:
         yield "#     class Report(TrainerCallback):  # Trainer(callbacks=[Report()]), and in its arguments"
@@ -173,7 +179,7 @@ def _how_to_report(metric: Metric, script: str, unit: Unit) -> Iterator[str]:
         yield f"#             report(state.log_history[-1][{json.dumps(metric.name)}], step={step})"
     else:
         yield f"#     report({name}, step=step)"
-    yield f"# or a printed line {json.dumps({'step': 1, metric.name: 0.5})}, from any language."
+    yield f"# or print a line {json.dumps({'step': 1, metric.name: 0.5})}, from any language."
     yield "# Save, then report: at a report a trial may pause or end. It resumes from what it saved in its"
     yield "# folder, ${checkpoint} or $HPSEARCH_CHECKPOINT; then ${resume_from} or $HPSEARCH_RESUME_FROM is"
     yield "# that folder, otherwise they are empty."

@@ -30,6 +30,8 @@ class Setting:
     required: bool = False
     bounds: Bounds = (None, None)  # that the script accepts
     variable: str = ""  # its name in the script's code where that differs: argparse's `dest=`
+    form: str = ""  # of `passing`; empty: one value
+    words: tuple[str, ...] = ()  # that pass it in this form
 
     @property
     def name_in_code(self) -> str:
@@ -49,6 +51,8 @@ class Setting:
         if not NAME.fullmatch(self.parameter) or self.parameter in CONSTANTS or len(self.parameter) > 200:
             return "names in a space have only letters, digits and _"
         values = self.choices or (self.value,)
+        if self.form in ("words", "repeat") and isinstance(self.value, list):
+            values = tuple(self.value)
         if not all(isinstance(value, str | int | float | bool | None) for value in values):
             return "it is not a single value"
         whole = (value for value in values if isinstance(value, int))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ...errors import UsageError
 from .fields import Setting, Settings
 from .literals import NUMBER_TYPES, Literals, parameter_of
 from .metric import metric_of
+from .passing import ADDS, Form, flag, of_all, several
 from .per_trial import as_word, option_use, trial_value
 from .syntax import (
     assignments,
@@ -32,7 +33,8 @@ from .syntax import (
     root_of,
 )
 
-FLAG = "it is a flag, without a value"
+FLAG = "it is a flag for a value of its own"
+COUNTS = "it counts how often it is given"
 SEVERAL = "it takes several values"
 IMPORTED = "it is imported: add its options that are to be searched, such as learning_rate"
 PARSERS = {"HfArgumentParser", "TrlParser"}
@@ -67,8 +69,10 @@ def settings_of_script(path: Path) -> Settings:
     options = list(reader.options())
     if not options and not reader.left_out:
         raise UsageError(
-            f"{path}: found no options of argparse, HfArgumentParser, click or Typer; "
-            "write a space that names its training function: objective: FILE.py:FUNCTION"
+            f"{path}: found no options of argparse, HfArgumentParser, click or Typer; write a space with its "
+            f'function, objective: "{path}:FUNCTION", or with its command, '
+            f'objective: {{command: [python, {path}, "${{args}}"]}}; '
+            "${args} gives each parameter as an option, ${args_hydra} as lr=0.1, ${lr} the value of one"
         )
     use = option_use(tree, reader.commands)
     per_trial = {option.name: value for option in options if (value := trial_value(option, use))}
@@ -77,11 +81,12 @@ def settings_of_script(path: Path) -> Settings:
     unfit = {each.name: why for each in options if each.name not in per_trial and (why := each.unfit)}
     known = list({option.parameter: option for option in options if option.name not in unfit}.values())
     parameters = [option for option in known if option.name not in per_trial]
-    named = all(option.name == f"--{option.parameter}" for option in parameters)
-    if named and all(name.startswith("--") for name in per_trial):
-        words, others = ["${args}"] * bool(parameters), list(per_trial)
-    else:  # in their order: some may have no names
-        words = [_word(option, per_trial.get(option.name)) for option in known]
+    together = of_all(parameters)
+    if together is not None and all(name.startswith("--") for name in per_trial):
+        words, others = [together] * bool(parameters), list(per_trial)
+    else:  # those without names first and in their order, since an option may take several words
+        known.sort(key=lambda option: option.name.startswith("-"))
+        words = [word for option in known for word in _words(option, per_trial.get(option.name))]
         others = sorted(per_trial.keys() - {option.name for option in known})
     words += [f"{name}={as_word(per_trial[name])}" for name in others]
     return Settings(
@@ -95,12 +100,14 @@ def settings_of_script(path: Path) -> Settings:
     )
 
 
-def _word(option: Setting, trial_value: str | None) -> str:
-    """The word of the command that passes an option's value; a positional argument is the value alone."""
+def _words(option: Setting, trial_value: str | None) -> Sequence[str]:
+    """The words of the command that pass an option's value; a positional argument is the value alone."""
+    if option.words and trial_value is None:
+        return option.words
     value = f"${{{option.parameter}}}" if trial_value is None else as_word(trial_value)
     if not option.name.startswith("-"):
-        return value
-    return f"{option.name}{value}" if len(option.name) == 2 else f"{option.name}={value}"  # -l0.1, --lr=0.1
+        return [value]
+    return [f"{option.name}{value}" if len(option.name) == 2 else f"{option.name}={value}"]  # -l0.1, --lr=0.1
 
 
 class _Reader(Literals):
@@ -111,12 +118,12 @@ class _Reader(Literals):
         self.tree = tree
         self.left_out: dict[str, str] = {}
         self.imported = imports(tree)
-        self.exclusive_groups = {
-            name
+        self.exclusive_groups = {  # with whether one of the options is required
+            name: self.literal(keywords(value).get("required")) is True
             for name, value in assignments(ast.walk(tree))
             if isinstance(value, ast.Call) and name_of(value) == "add_mutually_exclusive_group"
         }
-        calls = nodes_of(tree, ast.Call)
+        self.calls = calls = nodes_of(tree, ast.Call)
         defaults = [keywords(call) for call in calls if name_of(call) == "set_defaults"]
         self.set_defaults = {name: value for each in defaults for name, value in each.items()}
         names = set(map(name_of, ast.walk(tree)))
@@ -188,33 +195,92 @@ class _Reader(Literals):
         if (default := self.set_defaults.get(str(variable or parameter_of(name)))) is not None:
             given["default"] = default
         choices = self._choices(given.get("choices"), given.get("type"))
-        reason = FLAG if slash else self._unfit(given)
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if reason is None and name_of(owner) in self.exclusive_groups:
-            reason = "other options exclude it"
-        if reason is None and not of_click:
-            reason = self._misread(given, choices)
-        if reason is not None:
-            self.left_out[name] = reason
-            return
         required = self.literal(given.get("required")) is True
         kind = given.get("type")
         setting = self.setting(name, kind, given.get("default"), choices, required, bounds(kind))
         number = setting.number and not ("choices" in given and not choices)  # which are they?
-        yield replace(setting, number=number, parameter=parameter, variable=str(variable or ""))
+        setting = replace(setting, number=number, parameter=parameter, variable=str(variable or ""))
+        found: Setting | str | None = self._flag(setting, slash, given, names, of_click=of_click)
+        if found is None:
+            found = self._several(setting, given, of_click=of_click)
+        if found is None and not of_click:
+            found = self._misread(given, choices)
+        found = setting if found is None else found
+        if isinstance(found, Setting) and name_of(owner) in self.exclusive_groups:
+            found = self._exclusive(found, str(name_of(owner)))
+        if isinstance(found, Setting):
+            yield found
+        else:
+            self.left_out[name] = found
 
-    def _unfit(self, given: dict[str, ast.expr]) -> str | None:
-        action = self.literal(given.get("action"))
-        if action in NO_VALUE or any(self.literal(given.get(word)) for word in ("is_flag", "count")):
-            return FLAG
-        if "BooleanOptionalAction" in ast.dump(given.get("action", ast.Constant(None))):
-            return FLAG
-        several = action in ("append", "append_const", "extend") or "nargs" in given
-        if several or self.literal(given.get("multiple")) is True:
+    def _exclusive(self, setting: Setting, group: str) -> Setting | str:
+        """An option of a mutually exclusive group, or why it is left out: one of them can have a value.
+
+        A switch that is off is not passed.
+        """
+        if setting.form == "switch" and setting.value is False and not self.exclusive_groups[group]:
+            return replace(setting, choices=())
+        others = [call for call in self.calls if name_of(getattr(call.func, "value", None)) == group]
+        valued = [call for call in others if self.literal(keywords(call).get("default")) is not None]
+        return setting if len(valued) == 1 and setting.value is not None else "other options exclude it"
+
+    def _flag(
+        self, setting: Setting, slash: str, given: dict[str, ast.expr], names: list[str], *, of_click: bool
+    ) -> Setting | str | None:
+        """A flag, or why it is left out; None if it is none."""
+        name, action = setting.name, self.literal(given.get("action"))
+        default = self.literal(given.get("default"))
+        on, off = name, ""
+        if of_click:
+            if not slash and self.literal(given.get("is_flag")) is not True:
+                return COUNTS if self.literal(given.get("count")) else None
+            if "flag_value" in given:
+                return FLAG
+            off = next((word.partition("/")[2] for word in names if word.startswith(f"{name}/")), "").strip()
+        elif "BooleanOptionalAction" in ast.dump(given.get("action", ast.Constant(None))):
+            off = f"--no-{name[2:]}"
+        elif action == "store_false":
+            on, off = "", name
+        elif action != "store_true":
+            if isinstance(kind := given.get("type"), ast.Name) and kind.id == "bool" and action is None:
+                if "nargs" in given or not isinstance(default, bool):
+                    return "type=bool reads every text as true"
+                on, off = f"{name}=1", f"{name}="  # of which Python makes true and false
+            else:
+                return COUNTS if action == "count" else FLAG if action in NO_VALUE else None
+        if default is None and (of_click or action in ("store_true", "store_false")):
+            default = action == "store_false"
+        if not isinstance(default, bool) or not name.startswith("-"):
+            return "it has no default value that can be read"
+        parameter = setting.variable if action == "store_false" and setting.variable else setting.parameter
+        return flag(name, parameter, on, off, default, setting.variable)
+
+    def _several(
+        self, setting: Setting, given: dict[str, ast.expr], *, of_click: bool
+    ) -> Setting | str | None:
+        """An option with several values, or why it is left out; None if it has one."""
+        action, nargs = self.literal(given.get("action")), self.literal(given.get("nargs"))
+        default, kind = self.literal(given.get("default")), str(name_of(given.get("type")))
+        if of_click:
+            if self.literal(given.get("multiple")) is True:
+                if "nargs" in given:
+                    return SEVERAL
+                return several(setting, "repeat", [] if default is None else default, kind)
+            is_one = nargs in (None, 1) and "nargs" not in given
+            return None if is_one else several(setting, "words", default, kind, count=nargs)
+        if action in ("append", "extend", "append_const"):
+            if action != "append" or "nargs" in given or default != []:
+                return ADDS
+            return several(setting, "repeat", default, kind)
+        if "nargs" not in given or nargs == "?":
+            return None
+        if nargs == "+" and default in ([], ()):
+            return "it takes one value or more, and its default has none"
+        count = nargs if isinstance(nargs, int) else None
+        if nargs not in ("+", "*") and count is None:
             return SEVERAL
-        if isinstance(kind := given.get("type"), ast.Name) and kind.id == "bool":
-            return "type=bool reads every text as true"
-        return None
+        return several(setting, "words", default, kind, count=count)
 
     def _misread(self, given: dict[str, ast.expr], choices: tuple[Any, ...]) -> str | None:
         """Why argparse would turn a value's text into something else; None where it would not."""
@@ -261,10 +327,23 @@ class _Reader(Literals):
                     continue
                 default = given.get("default")
             kind, choices = self.annotation(entry.annotation)
-            if isinstance(kind, ast.Name) and kind.id in ("list", "List", "dict", "Dict", "tuple"):
+            setting = self.setting(name, kind, default, choices, required)
+            if isinstance(kind, ast.Name) and kind.id in ("list", "List"):
+                values = self._made(entry.value)
+                found = several(setting, "words", values, _element(entry.annotation)) if values else SEVERAL
+                if isinstance(found, str):
+                    self.left_out[name] = found
+                    continue
+                setting = found
+            elif isinstance(kind, ast.Name) and kind.id in ("dict", "Dict", "tuple", "Tuple"):
                 self.left_out[name] = SEVERAL
                 continue
-            yield self.setting(name, kind, default, choices, required)
+            yield setting
+
+    def _made(self, value: ast.expr | None) -> Any:
+        """The list of `field(default_factory=lambda: [64, 32])`."""
+        made = keywords(value).get("default_factory") if isinstance(value, ast.Call) else value
+        return self.literal(made.body) if isinstance(made, ast.Lambda) else None
 
     def _typer(self, node: ast.FunctionDef) -> Iterator[Setting]:
         arguments = [*node.args.args, *node.args.kwonlyargs]
@@ -289,13 +368,35 @@ class _Reader(Literals):
                 if default is None:
                     yield Setting(argument.arg, argument.arg, required=True)
             elif isinstance(kind, ast.Name) and kind.id == "bool":
-                self.left_out[name.partition("/")[0]] = FLAG
-            elif isinstance(kind, ast.Name) and kind.id in ("list", "List", "tuple"):
-                self.left_out[name] = SEVERAL
+                name, slash, off = name.partition("/")
+                value = self.literal(default)
+                given_names = declared is not None and _main_name(texts) is not None
+                off = off if slash or given_names else f"--no-{name[2:]}"
+                if isinstance(value, bool) and name.startswith("-"):
+                    yield flag(name, argument.arg, name, off, value, argument.arg)
+                else:
+                    self.left_out[name] = "it has no default value that can be read"
+            elif isinstance(kind, ast.Name) and kind.id in ("list", "List", "tuple", "Tuple"):
+                setting = replace(self.setting(name, kind, None, (), False), parameter=argument.arg)
+                values = self.literal(default)
+                values = [] if values is None and kind.id in ("list", "List") else values
+                form: Form = "repeat" if kind.id in ("list", "List") else "words"
+                found = several(setting, form, values, _element(argument.annotation))
+                if isinstance(found, str):
+                    self.left_out[name] = found
+                else:
+                    yield found
             else:
                 setting = self.setting(name, kind, default, choices, default is None, bounds(declared))
                 parameter = setting.parameter if name.startswith("--") else argument.arg
                 yield replace(setting, parameter=parameter, variable=argument.arg)
+
+
+def _element(annotation: ast.expr | None) -> str:
+    """The name of the type inside `list[int]`, in `Annotated` too; "" if there are several."""
+    names = [str(name_of(each)) for each in ast.walk(annotation)] if annotation is not None else []
+    kinds = {name for name in names if name in ("int", "float", "str", "Path", "bool")}
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def _main_name(names: list[str]) -> str | None:

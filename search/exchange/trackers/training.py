@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ....objectives.user.command import flat
+from ....objectives.user.macros import flat
 from ....storage.files import METRICS, write
 from ...trials.document import Document
 from ...trials.reports import read_reports

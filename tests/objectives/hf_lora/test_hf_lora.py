@@ -25,8 +25,7 @@ from ...trainer.ranks_of_runs import in_one, in_processes, same
 from ..hand_trial import HandTrial
 from ..tiny_models import PLACES, sentences, write_rows
 
-pytest.importorskip("peft")
-pytestmark = pytest.mark.extras
+pytestmark = pytest.mark.extras("peft")
 
 Params = dict[str, Any]
 COLOURS = ("red", "green", "blue")

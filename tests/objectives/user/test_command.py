@@ -18,7 +18,8 @@ import pytest
 from hpsearch.objectives import TrialStopped
 from hpsearch.objectives.base import NothingReported, ObjectiveError, ScriptError
 from hpsearch.objectives.user import command, output, writing
-from hpsearch.objectives.user.command import CommandObjective, expand, flat
+from hpsearch.objectives.user.command import CommandObjective
+from hpsearch.objectives.user.macros import expand, flat
 
 PARAMS: dict[str, Any] = {
     "learning_rate": 0.001,
@@ -44,8 +45,11 @@ class HandTrial:
         self.resume_from: Path | None = None
         self.reports: list[tuple[int, float, dict[str, float]]] = []
         self.remarks: list[tuple[str, str]] = []
-        self.trained = 0
+        self.trained = self.reported = 0
         self._stop_at = stop_at
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        raise AssertionError(name)
 
     def remark(self, kind: str, text: str) -> None:
         self.remarks.append((kind, text))
@@ -99,7 +103,6 @@ def test_the_macros_are_those_of_wandb() -> None:
         "--flag=true",
         "--off=false",
         "--layers=[1, 2]",
-        "--none=null",
         "--optimizer.momentum=0.9",
     ]
     assert expand(["${args_no_hyphens}"], {"a": 1, "b": "x"}) == ["a=1", "b=x"]
@@ -135,7 +138,7 @@ OWN = {"seed": 7, "checkpoint": "/runs/s/3/checkpoint", "resume_from": "", "run"
         (["--resume=${resume_from}", "a"], {}, ["a"]),  # there is nothing to go on from
         (["${resume_from}", "a"], {}, ["", "a"]),
         (["--resume=${resume_from}"], {"resume_from": "b"}, ["--resume=b"]),
-        (["--resume=${resume_from}"], {"resume_from": None}, ["--resume=null"]),
+        (["--resume=${resume_from}"], {"resume_from": None}, []),
     ],
 )
 def test_macros_for_what_is_the_trials_own(words: list[str], params: dict[str, Any], told: list[str]) -> None:
@@ -192,6 +195,24 @@ def test_a_script_reports_by_our_function_too(script: Any, trial: HandTrial) -> 
     assert trial.reports[0] == (1, 1.5, {"accuracy": 0.5})
 
 
+def test_of_several_ranks_only_the_first_reports(
+    script: Any, trial: HandTrial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "3")  # of a launcher around the search
+    script(
+        "import os\n"
+        "from hpsearch.objectives import report\n"
+        "for rank in range(3, -1, -1):\n"
+        "    if rank == 3 or os.fork() == 0:\n"  # a program without ranks, then those of torchrun
+        "        rank == 3 or os.environ.update(RANK=str(rank))\n"
+        "        report(rank, step=2 - (rank == 3))\n"
+        "        rank == 3 or os._exit(0)\n"
+        "    else:\n"
+        "        os.wait()\n"
+    )(trial)
+    assert [(step, value) for step, value, _ in trial.reports] == [(1, 3.0), (2, 0.0)]
+
+
 def test_a_script_gets_its_trial_in_arguments_and_environment(
     script: Any, trial: HandTrial, tmp_path: Path
 ) -> None:
@@ -224,8 +245,13 @@ def test_a_script_gets_its_trial_in_arguments_and_environment(
             NothingReported,
             'without reporting "loss"; it must print lines such as {"step": 1',
         ),
-        ("print('epoch 3 loss 0.5')", NothingReported, 'it printed "epoch 3 loss 0.5"'),
-        ('print(\'{"loss": "0.5"}\')', NothingReported, '("loss" is "0.5", not a number)'),
+        ("print('epoch 3 best loss 0.5')", NothingReported, 'another quantity: "epoch 3 best loss 0.5"'),
+        ("print('hello\\nepoch 3 lossy 0.5')", NothingReported, 'line 2 of its output, "epoch 3 lossy 0.5"'),
+        (
+            'print(\'{"loss": "0.5"}\')',
+            NothingReported,
+            'line 1 of its output names loss, but its value is a text: "{"loss": "0.5"}"',
+        ),
         ("import sys; print('hm', file=sys.stderr)", NothingReported, 'standard error ends with "hm"'),
         ("print('{\"loss\": 1}'); raise SystemExit(1)", ScriptError, "exited with code 1"),
     ],
@@ -570,3 +596,74 @@ def test_await_still_waits_for_all_threads_to_stop(
     finally:
         process.kill()
         process.communicate()
+
+
+FAST = """
+import json, os, pathlib, sys
+folder = pathlib.Path(os.environ["HPSEARCH_CHECKPOINT"])
+with open(folder.parent / "begun", "a") as begun:
+    begun.write("x")
+done = int((folder / "done").read_text()) if (folder / "done").exists() else 0
+(folder / "done").write_text("10")
+for epoch in range(done + 1, 11):
+    print(f"epoch {epoch} val_loss {1 / epoch}")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", ["", "sys.stdout.flush(); import time; time.sleep(60)\n"])
+def test_a_program_that_ends_past_its_pause_is_not_trained_again(tmp_path: Path, after: str) -> None:
+    once = f"if done == 0:\n    {after}" if after else ""
+    objective = CommandObjective([sys.executable, "-c", FAST + once], "val_loss")
+    paused = HandTrial(tmp_path, {}, stop_at=3)
+    with pytest.raises(TrialStopped):
+        objective(paused)
+    assert [step for step, _, _ in paused.reports] == [1, 2, 3]
+    again = HandTrial(tmp_path, {}, stop_at=9)
+    again.resume_from = again.checkpoint
+    with pytest.raises(TrialStopped):
+        objective(again)
+    assert [step for step, _, _ in again.reports] == list(range(4, 10)), "it pauses again"
+    last = HandTrial(tmp_path, {})
+    last.resume_from = last.checkpoint
+    assert objective(last) == 0.1
+    assert last.reports[-1] == (10, 0.1, {})
+    assert (tmp_path / "begun").read_text() == ("xxx" if after else "x")
+    anew = HandTrial(tmp_path, {})
+    (tmp_path / "checkpoint" / "done").unlink()
+    CommandObjective([sys.executable, "-c", FAST], "val_loss")(anew)
+    assert len(anew.reports) == 10, "without a checkpoint it starts over"
+
+
+@pytest.mark.slow
+def test_a_program_that_ends_at_its_pause_only_returns_its_value(tmp_path: Path) -> None:
+    objective = CommandObjective([sys.executable, "-c", FAST], "val_loss")
+    with pytest.raises(TrialStopped):
+        objective(HandTrial(tmp_path, {}, stop_at=10))
+    again = HandTrial(tmp_path, {})
+    again.resume_from = again.checkpoint
+    assert objective(again) == 0.1
+
+
+STEPS = """
+import os, pathlib, time
+state = pathlib.Path(os.environ["HPSEARCH_CHECKPOINT"], "done")
+done = int(state.read_text()) if state.exists() else 0
+for epoch in range(done + 1, 11):
+    state.write_text(str(epoch))
+    print(f"epoch {epoch} val_loss {1 / epoch}", flush=True)
+    time.sleep(30 * (epoch == 5 and done < 5))
+"""
+
+
+@pytest.mark.slow
+def test_no_report_is_lost_between_a_pause_and_the_checkpoint_that_is_ahead_of_it(tmp_path: Path) -> None:
+    objective = CommandObjective([sys.executable, "-c", STEPS], "val_loss")
+    paused = HandTrial(tmp_path, {}, stop_at=3)
+    with pytest.raises(TrialStopped):
+        objective(paused)
+    again = HandTrial(tmp_path, {})
+    again.resume_from = again.checkpoint
+    assert objective(again) == 0.1
+    assert [step for step, _, _ in again.reports] == list(range(4, 11))
+    assert not (tmp_path / "rest.json").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Iterator
 from functools import reduce
 from itertools import cycle, pairwise
@@ -11,12 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomlkit
 import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from hpsearch.objectives.base import ObjectiveError
-from hpsearch.objectives.user.command import expand
-from hpsearch.objectives.user.config_file import check_config, write_config
+from hpsearch.objectives.user.config_file import check_config, read_config, write_config
+from hpsearch.objectives.user.macros import expand
 
 CONFIG = """\
 # of mine
@@ -165,3 +169,124 @@ def test_every_reader_has_the_trials_whole_number(tmp_path: Path, there: str) ->
         == YAML(typ="safe", pure=True).load(target.read_text())
         == {"n": 10}
     )
+
+
+TOML = """\
+# mine
+name = "x"   # keep me
+lr = 1e-3
+
+[model]
+layers = [{units = 1}, {units = 2}]
+drop = 0.1   # of the model
+
+[[stage]]
+steps = 5
+[[stage]]
+steps = 6
+"""
+
+
+def test_a_toml_file_keeps_its_comments(tmp_path: Path) -> None:
+    source, target = tmp_path / "c.toml", tmp_path / "trial.toml"
+    source.write_text(TOML)
+    values = {
+        "lr": 2e-05,
+        "name": 'a "b"\n# c',
+        "model.layers.1.units": 7,
+        "stage.0.steps": 9,
+        "model.drop": None,
+        "optimizer.betas": [0.9, 0.99],
+        "flag": True,
+    }
+    write_config(source, values, target)
+    assert tomllib.loads(target.read_text()) == {
+        "name": 'a "b"\n# c',
+        "lr": 2e-05,
+        "flag": True,
+        "model": {"layers": [{"units": 1}, {"units": 7}]},
+        "stage": [{"steps": 9}, {"steps": 6}],
+        "optimizer": {"betas": [0.9, 0.99]},
+    }
+    assert "# mine\n" in target.read_text() and "# keep me" in target.read_text()
+
+
+KEYS = st.sampled_from(["a", "b", "c-d", "e"])
+LEAVES = st.one_of(
+    st.integers(-(2**53), 2**53),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.text("a#\"'\\ é\n"),
+)
+TREES = st.recursive(
+    LEAVES, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3))
+)
+
+
+@given(
+    st.dictionaries(KEYS, TREES, max_size=4),
+    st.dictionaries(st.sampled_from(["a", "b.x", "a.0", "new.y.z"]), LEAVES),
+)
+def test_every_format_holds_the_same_values(
+    tmp_path_factory: pytest.TempPathFactory, content: dict[str, Any], values: dict[str, Any]
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    texts = {"json": json.dumps(content), "toml": tomlkit.dumps(content)}
+    read: list[Any] = []
+    for suffix, text in texts.items():
+        source, target = folder / f"c.{suffix}", folder / f"trial.{suffix}"
+        source.write_text(text)
+        try:
+            write_config(source, values, target)
+        except ObjectiveError as error:
+            read.append(str(error).replace(str(source), "FILE"))
+        else:
+            written = target.read_text()
+            read.append(json.loads(written) if suffix == "json" else tomllib.loads(written))
+    assume("cannot be written" not in str(read[1]))  # a table in the place of a number
+    assert read[0] == read[1]
+
+
+@pytest.mark.parametrize("suffix", ["yaml", "json", "toml"])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("list.2", 'the list "list" has the elements list.0 to list.1'),
+        ("list.x", 'the list "list" has the elements list.0 to list.1'),
+        ("list.0.x", '"list.0" is a value'),
+        ("none.0", 'the list "none" has no element'),
+        ("one.1", 'the list "one" has the one element one.0'),
+    ],
+)
+def test_an_element_that_a_list_does_not_have_is_refused(
+    tmp_path: Path, suffix: str, name: str, told: str
+) -> None:
+    source = tmp_path / f"c.{suffix}"
+    content = {"list": [1, 2], "none": [], "one": [{"x": 1}]}
+    source.write_text(tomlkit.dumps(content) if suffix == "toml" else json.dumps(content))
+    with pytest.raises(ObjectiveError, match=f'no place for the parameter "{name}": {told}'):
+        check_config([f"${{config:{source}}}"], [name])
+    check_config([f"${{config:{source}}}"], ["list.1", "one.0.x", "one.0.y.z"])
+    write_config(source, {"one.0.y.z": 3}, tmp_path / f"t.{suffix}")
+    assert read_config(tmp_path / f"t.{suffix}")["one"] == [{"x": 1, "y": {"z": 3}}]
+
+
+def test_null_is_a_value_but_in_toml(tmp_path: Path) -> None:
+    for suffix, text in {"yaml": "a: 1\n", "json": '{"a": 1}', "toml": "a = 1\n"}.items():
+        source, target = tmp_path / f"c.{suffix}", tmp_path / f"t.{suffix}"
+        source.write_text(text)
+        write_config(source, {"a": None}, target)
+        assert read_config(target) == ({} if suffix == "toml" else {"a": None})
+    source = tmp_path / "c.toml"
+    source.write_text("a = [1]\n")
+    with pytest.raises(ObjectiveError, match="TOML has no null"):
+        write_config(source, {"a.0": None}, tmp_path / "t.toml")
+
+
+@pytest.mark.parametrize("text", ["a = ", "[a]\n[a]\n", "a = 1\na = 2", "\0", "= 1", "[" * 500])
+def test_a_toml_file_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    source = tmp_path / "c.toml"
+    source.write_text(text)
+    for use in (read_config, lambda file: write_config(file, {"a": 1}, tmp_path / "t.toml")):
+        with pytest.raises(ObjectiveError, match="is not valid TOML"):
+            use(source)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpsearch.objectives.user.command import expand, flat
 from hpsearch.objectives.user.config_file import copies, read_config
+from hpsearch.objectives.user.macros import expand, flat
 from hpsearch.objectives.user.script_settings import (
     ScriptSettings,
     changed_files,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpsearch.objectives.user.command import absent
+from hpsearch.objectives.user.macros import absent
 from hpsearch.objectives.user.shell import shell_string, shell_words, without_absent
 
 

@@ -309,3 +309,19 @@ def _wait_for(path: Path, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
+
+
+_begun: list[int] = []  # trials of this process
+
+
+def leaves_state(trial: Trial) -> float:
+    """Leaves global state behind, and fails in its first attempt."""
+    _begun.append(trial.number)
+    note(trial, pid=os.getpid(), begun=len(_begun), rank=int(os.environ.get("RANK", "0")))
+    first = trial.resume_from is None
+    (trial.checkpoint / "begun").write_text("1")
+    trial.report(float(trial.params["x"]), step=1)
+    if first and trial.number == 1:
+        raise ConnectionError("the disk went away")
+    time.sleep(1.5 if trial.number == 0 else 0)
+    return float(trial.params["x"])

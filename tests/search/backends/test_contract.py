@@ -39,6 +39,12 @@ def each_of(bench: Any, function: str, name: str, values: list[str], retries: in
     return bench.search(function, **fields, execution={"workers": 1, "retries": retries})
 
 
+def running_processes() -> set[int]:
+    """The processes that have not ended; nobody may wait for those that have lost their parent."""
+    processes = psutil.process_iter(["status"])
+    return {process.pid for process in processes if process.info["status"] != psutil.STATUS_ZOMBIE}
+
+
 @pytest.mark.pair
 def test_the_budget_is_exact_and_plain_optuna_reads_what_the_objectives_reported(bench: Any) -> None:
     result = bench.search(budget={"trials": 7}, execution=TWO_WORKERS)
@@ -172,6 +178,36 @@ def test_a_retry_resumes_from_the_checkpoint_of_the_same_trial(bench: Any) -> No
         assert trial.user_attrs["retries"] == 1
 
 
+@pytest.mark.own_workers
+@pytest.mark.slow
+@pytest.mark.any_storage
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_each_attempt_gets_a_fresh_process_where_the_space_says_so(bench: Any, ranks: int) -> None:
+    execution = {"workers": 1, "retries": 1, "fresh_process": True, "processes_per_trial": ranks}
+    bench.search("leaves_state", budget={"trials": 4}, execution=execution, confirm={"top": 0})
+    assert bench.states() == ["COMPLETE"] * 4
+    notes = [note for number in range(4) for note in bench.notes(number)]
+    assert len(notes) == 5 * ranks, "one attempt more than trials"
+    assert {note["begun"] for note in notes} == {1}
+    assert len({note["pid"] for note in notes}) == 5 * ranks
+    assert not {note["pid"] for note in notes} & running_processes()
+
+
+@pytest.mark.own_workers
+@pytest.mark.slow
+@pytest.mark.any_storage
+def test_a_paused_trial_resumes_in_a_fresh_process(bench: Any) -> None:
+    promotion = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 2}
+    execution = {"workers": 1, "fresh_process": True}
+    bench.search("swift", budget={"trials": 6}, early_stopping=promotion, execution=execution)
+    assert all(trial.state.is_finished() for trial in bench.trials())
+    attempts = [n["begins"] for t in bench.trials() for n in bench.notes(t.number) if "begins" in n]
+    assert any(attempts), "one was promoted after a pause"
+    for trial in bench.trials():
+        steps = [note["step"] for note in bench.notes(trial.number) if "step" in note]
+        assert steps == list(range(1, len(steps) + 1))
+
+
 @pytest.mark.any_storage
 @pytest.mark.parametrize("function", ["reports_on", "raises_on"])
 def test_nothing_is_recorded_after_a_stop(bench: Any, function: str) -> None:
@@ -185,6 +221,7 @@ def test_nothing_is_recorded_after_a_stop(bench: Any, function: str) -> None:
         assert {n["caught"] for n in bench.notes(0)} == {"TrialStopped"}
 
 
+@pytest.mark.own_workers
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_an_objective_that_is_slow_to_leave_does_not_fail_the_next_trial(bench: Any) -> None:
@@ -229,6 +266,7 @@ def test_an_objective_that_keeps_its_stop_and_never_returns_does_not_hold_the_se
     assert bench.states() == ["COMPLETE", "PRUNED", "COMPLETE"]
 
 
+@pytest.mark.own_workers
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_a_thread_that_outlives_its_objective_does_not_harm_the_search(bench: Any, recorder: Any) -> None:
@@ -247,6 +285,7 @@ def test_an_objective_that_forks_harms_no_trial_after_it(bench: Any) -> None:
         assert trial.intermediate_values == {1: 1.0, 2: 0.5, 3: 1 / 3}
 
 
+@pytest.mark.own_workers
 @pytest.mark.any_storage
 def test_what_an_objective_started_ends_with_the_search(bench: Any, command: Any) -> None:
     search = command("leaves_a_program", budget={"trials": 2}, execution={"workers": 1})
@@ -306,6 +345,7 @@ def test_a_lost_worker_costs_its_trial_an_attempt_and_no_other_trial_anything(be
         assert len({note["pid"] for note in bench.notes(trial.number)}) == 2, "again, in another process"
 
 
+@pytest.mark.own_workers
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_a_trial_that_takes_too_much_memory_ends_as_infeasible(bench: Any) -> None:
@@ -318,6 +358,7 @@ def test_a_trial_that_takes_too_much_memory_ends_as_infeasible(bench: Any) -> No
     assert trial.constraints["out_of_memory"] == 1.0
 
 
+@pytest.mark.own_workers
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_what_earlier_trials_left_in_a_worker_is_no_fault_of_the_next(bench: Any) -> None:
@@ -509,6 +550,7 @@ def test_a_report_that_a_kill_kept_from_the_study_arrives_with_the_next_attempt(
     assert bench.states() == ["COMPLETE"]
 
 
+@pytest.mark.own_workers
 @pytest.mark.any_storage
 @pytest.mark.parametrize(
     ("execution", "said"),
@@ -530,6 +572,7 @@ def test_what_the_machine_does_not_have_is_refused_at_once(
     assert bench.untouched()
 
 
+@pytest.mark.own_workers
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_a_trial_that_does_not_report_does_not_hold_up_a_stop(
@@ -545,6 +588,7 @@ def test_a_trial_that_does_not_report_does_not_hold_up_a_stop(
     assert bench.states() == ["COMPLETE", "WAITING"]
 
 
+@pytest.mark.own_workers
 @pytest.mark.pair
 def test_a_second_driver_on_the_study_is_refused(bench: Any, recorder: Any) -> None:
     refused: list[str] = []
@@ -649,6 +693,7 @@ def test_a_space_of_every_kind_reaches_the_objective_and_plain_optuna(bench: Any
         assert '"accuracy": 0.25' in folder.joinpath("metrics.jsonl").read_text()
 
 
+@pytest.mark.own_workers
 @pytest.mark.any_storage
 def test_a_function_of_this_process_runs_in_the_workers(bench: Any, recorder: Any) -> None:
     factor = 3.0
@@ -681,6 +726,7 @@ def test_a_function_of_a_module_that_only_this_process_finds_runs_in_the_workers
     assert [t.value for t in bench.trials()] == [t.params["x"] ** 2 for t in bench.trials()]
 
 
+@pytest.mark.own_workers
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_a_new_worker_takes_the_device_of_the_lost_one(bench: Any, command: Any) -> None:
@@ -693,6 +739,7 @@ def test_a_new_worker_takes_the_device_of_the_lost_one(bench: Any, command: Any)
     assert devices[2] == devices[0]
 
 
+@pytest.mark.own_workers
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_trials_share_a_device_where_each_asks_for_a_part(bench: Any, command: Any) -> None:

@@ -22,10 +22,10 @@ from hpsearch.search.backends.packing import pack_size
 from hpsearch.search.backends.resources import WorkerShare
 from hpsearch.search.backends.worker import process
 from hpsearch.search.backends.worker.process import Worker
-from hpsearch.search.engine.commands import KILLED
+from hpsearch.search.engine.commands import killed
 from hpsearch.search.errors import UsageError
 from hpsearch.spaces import Spec
-from hpsearch.storage.live import COMMAND_PREFIX
+from hpsearch.storage.commands import COMMAND_PREFIX
 
 from ...support.watchers import Recorder
 
@@ -138,7 +138,7 @@ def test_a_trial_that_is_killed_takes_no_other_along(bench: Any, recorder: Any, 
 
     bench.search(bench.make_spec(**packed(3)), watcher=recorder(at_tick=kill))
     found = bench.trials()
-    assert found[1].state.name == "FAIL" and found[1].user_attrs["reason"] == KILLED.reason
+    assert found[1].state.name == "FAIL" and found[1].user_attrs["reason"] == killed().reason
     assert [told(t) for t in found if t.number != 1] == [a for n, a in enumerate(alone) if n != 1]
     assert len(workers) == 1, "and its worker stays"
 

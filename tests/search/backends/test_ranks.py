@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +60,7 @@ def ranks_in(folder: Path) -> list[psutil.Process]:
         pytest.param("fsdp", marks=pytest.mark.any_backend),  # a strategy is the ranks' among themselves
         pytest.param(
             "deepspeed",
-            marks=[
-                pytest.mark.extras,
-                pytest.mark.any_backend,
-                pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed"),
-            ],
+            marks=[pytest.mark.extras("deepspeed"), pytest.mark.any_backend],
         ),
     ],
 )
@@ -87,13 +82,12 @@ def test_trials_are_pruned_in_the_middle_and_have_the_losses_of_one_process(
     assert ranks_in(bench.folder) == []
 
 
-@pytest.mark.extras
+@pytest.mark.extras("peft")
 @pytest.mark.any_backend
 def test_adapters_of_hugging_face_have_the_losses_of_one_process(
     bench: Any, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
     """Of a step's three passes each process has one, and its part of the rows of the third."""
-    pytest.importorskip("peft")
     from hpsearch.objectives.hf_lora.config import Config
     from hpsearch.objectives.hf_lora.run import HfRun
     from hpsearch.trainer.runs.base import drive, train_to_end

@@ -20,7 +20,7 @@ import pytest
 import sqlalchemy
 
 from hpsearch.search.cli.commands import command as typed
-from hpsearch.storage.live import COMMAND_PREFIX
+from hpsearch.storage.commands import COMMAND_PREFIX
 
 AWAY = 8.0  # seconds that a server is gone: more than the first pauses between two tries
 SECRET = re.compile(rb"p@ss|p%40ss|w:rd|w%3Ard|50%&|50%25", re.IGNORECASE)  # of the servers' password

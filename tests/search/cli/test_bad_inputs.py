@@ -7,6 +7,7 @@ import sqlite3
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -285,7 +286,9 @@ OBJECTIVES = [
         ),
     ),
     Case(
-        "no such program", "cannot start nowhere", changed('"obj.py:train"', "{command: [nowhere]}"), code=1
+        "no such program",
+        's.yaml:3:23 objective.command[0]: there is no program "nowhere" on the PATH',
+        changed('"obj.py:train"', "{command: [nowhere]}"),
     ),
     Case(
         "program fails",
@@ -296,7 +299,7 @@ OBJECTIVES = [
     Case("program is silent", "without reporting", changed('"obj.py:train"', "{command: ['true']}"), code=1),
     Case(
         "unknown macro",
-        's.yaml:3:22 objective.command.1: the command has an unknown macro in "${argz}"; allowed: ${PARAMETER}',
+        's.yaml:3:29 objective.command[1]: the command has an unknown macro in "${argz}"; allowed: ${PARAMETER}',
         changed('"obj.py:train"', '{command: [echo, "${argz}"]}'),
     ),
     Case(
@@ -307,13 +310,13 @@ OBJECTIVES = [
     ),
     Case(
         "an option hides a searched one",
-        'objective.command.2: "--x=3" overrides the value that "${args}" passes: remove one of them',
+        'objective.command[2]: "--x=3" overrides the value that "${args}" passes: remove one of them',
         changed('"obj.py:train"', '{command: [echo, "${args}", "--x=3"]}'),
         command=("validate", "s.yaml"),
     ),
     Case(
         "no configuration file",
-        "objective.command.1: the configuration file c.yaml cannot be read",
+        'objective.command[1]: there is no file "c.yaml" in',
         changed('"obj.py:train"', '{command: [echo, "${config:c.yaml}"]}'),
     ),
     Case(
@@ -326,7 +329,7 @@ OBJECTIVES = [
     ),
     Case(
         "no place in the configuration file",
-        'objective.command.1: the configuration file c.yaml has no place for the parameter "a.x"',
+        'objective.command[1]: the configuration file c.yaml has no place for the parameter "a.x"',
         changed('"obj.py:train"', '{command: [echo, "${config:c.yaml}"]}').replace("  x:", "  a.x:"),
         files={"c.yaml": "a: 1\n"},
     ),
@@ -363,14 +366,29 @@ def test_a_mistake_is_told(
     assert running_trials(tmp_path / "hpsearch.db") == 0
 
 
-def test_ctrl_c_before_any_command_begins_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_any_command_begins_is_a_word_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("hpsearch.search.cli.app.app", interrupted)
     with pytest.raises(SystemExit) as ended:
         main()
-    assert ended.value.code == 130
+    assert (ended.value.code, *capfd.readouterr()) == (130, "", "interrupted\n")
+
+
+def test_ctrl_c_in_a_command_that_does_not_catch_it_is_a_word(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(**options: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["hpsearch", "validate", "lora"])
+    monkeypatch.setattr("hpsearch.search.operations.spaces.validate", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, *capfd.readouterr()) == (130, "", "interrupted\n")
 
 
 @pytest.mark.parametrize("words", ["run lora", "list", "validate lora", "doctor", "lr-find lora"])

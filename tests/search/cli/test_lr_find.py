@@ -170,7 +170,7 @@ def test_the_curve_as_a_page(cli: Cli) -> None:
             "small.yaml:4:12 objective: lr-find trains the objectives of hpsearch's trainer",
         ),
         (
-            ("pretrain", "{command: [train]}"),
+            ("pretrain", "{command: ['true']}"),
             (),
             "objective: lr-find trains the objectives of hpsearch's trainer",
         ),

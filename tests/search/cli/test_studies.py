@@ -25,9 +25,9 @@ from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.operations import show as operations
 from hpsearch.search.results.report import study_report
-from hpsearch.search.results.trials import trial_rows
+from hpsearch.search.results.trials import TrialRow, trial_row
 from hpsearch.spaces import loads
-from hpsearch.storage import StorageError, files, locks, studies
+from hpsearch.storage import StorageError, commands, files, locks, studies
 from hpsearch.storage.workspace import Workspace
 
 COMMAND = [sys.executable, "-c", "from hpsearch.search.cli import main; main()"]
@@ -232,7 +232,7 @@ def test_show_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_trials_csv_has_every_column_and_full_values(database: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(call(database, "trials", "curves", "--csv").stdout)))
-    wanted = trial_rows(open_study("curves", storage=str(database)))
+    wanted = rows_of(database)
     assert list(rows[0])[:4] == ["number", "state", "value", "baseline"]
     assert list(rows[0])[-5:] == [
         "params_x",
@@ -310,7 +310,7 @@ def test_export_is_the_best_trial_or_the_one_asked_for(database: Path, tmp_path:
     file = tmp_path / "five.yaml"
     said = call(database, "export", "curves", "--trial", "5", "-o", str(file))
     content = yaml.load(file.read_text())
-    assert content["parameters"] == trial_rows(result)[5].params
+    assert content["parameters"] == trial_row(result.records.by_number[5]).params
     assert content["provenance"]["trial"] == 5
     assert said.stdout == "" and "trial 5 of curves, pruned" in said.stderr
     as_json = json.loads(call(database, "export", "curves", "--trial", "5", "--format", "json").stdout)
@@ -382,7 +382,7 @@ def test_a_study_whose_trials_were_all_lost_is_looked_into_before_it_is_longer(
 def test_stop_asks_the_driver(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, runs = f"sqlite:///{copied}", copied.parent / "runs"
     assert 'no search of "curves" is running' in call(copied, "stop", "curves").stderr
-    monkeypatch.setattr(studies, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(commands, "ANSWER_SECONDS", 0.2)
     with locks.driver_lock(Workspace(url, runs), "curves"):
         with pytest.raises(
             SearchError, match=rf"process {os.getpid()} searches the study but does not answer"
@@ -560,10 +560,15 @@ def test_stop_ends_a_running_search_and_puts_its_trial_back(tmp_path: Path) -> N
     assert read(database, "trials", "curves")[0]["last_step"] >= 1
 
 
+def rows_of(database: Path) -> list[TrialRow]:
+    records = open_study("curves", storage=str(database)).records
+    return [trial_row(record) for record in records.by_number.values()]
+
+
 def reported(database: Path) -> bool:
     """Whether the first trial has reported to the study."""
     try:
-        return any(trial.last_step for trial in trial_rows(open_study("curves", storage=str(database))))
+        return any(trial.last_step for trial in rows_of(database))
     except (StorageError, SearchError):
         return False  # no study yet
 

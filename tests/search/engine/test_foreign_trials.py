@@ -11,8 +11,10 @@ import pytest
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.run import _conclude
 from hpsearch.search.engine.queue import TrialQueue
+from hpsearch.search.operations import control
 from hpsearch.search.results.report import study_report
 from hpsearch.search.trials.configuration import config_of
+from hpsearch.storage.workspace import Workspace
 
 from ...support.driving import DrivenStudy, asked
 
@@ -176,3 +178,19 @@ def test_a_trial_that_may_not_resume_is_not_taken_for_a_new_one(
     driver.study.enqueue_trial({"x": 0.3})
     assert [(a.number, a.params["x"]) for a in (asked(driver), asked(driver))] == [(2, 0.2), (3, 0.3)]
     assert study.states() == ["WAITING", "RUNNING", "RUNNING", "RUNNING"]
+
+
+def test_a_configuration_that_another_process_asks_for_trains_next(
+    study: DrivenStudy, make_spec: Any
+) -> None:
+    driver = study.driver(make_spec(budget={"trials": 2}))
+    for _ in range(2):
+        study.command(do="try", params={"x": 0.25}, request="a", by="anna")
+        driver.tick()
+    assert len(driver.trials) == 1, "the same request once"
+    given = asked(driver)
+    assert given.params["x"] == 0.25
+    driver.complete(given.number, 0.5)
+    workspace = Workspace.at(str(study.file))
+    found = control.try_config(workspace=workspace, study="study", params={"x": 0.25}, request="a")
+    assert (found.trial, found.made) == (0, False)

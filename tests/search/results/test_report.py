@@ -1,6 +1,5 @@
 """Reports are made of a real search whose trials complete, fail, diverge and are pruned."""
 
-import dataclasses
 import math
 from pathlib import Path
 
@@ -8,12 +7,14 @@ import optuna
 import pytest
 
 from hpsearch.search import StudyResult, open_study, run
+from hpsearch.search.operations.show import trials
 from hpsearch.search.results.confirmation import confirmed
 from hpsearch.search.results.report import study_report, trial_report
 from hpsearch.search.results.sentences import against
-from hpsearch.search.results.trials import trial_rows
+from hpsearch.search.results.trials import TrialRow, trial_row
 from hpsearch.storage import StorageError, files, studies
-from hpsearch.storage.trial_attrs import CONFIRMS
+from hpsearch.storage.trial_attrs import CONFIRMS, CONFIRMS_SEED
+from hpsearch.storage.workspace import Workspace
 
 OBJECTIVE = """
 import math
@@ -59,19 +60,23 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
     return open_study("curves", storage=str(folder / "studies.db"))
 
 
+def rows_of(result: StudyResult) -> list[TrialRow]:
+    return [trial_row(record) for record in result.records.by_number.values()]
+
+
 def test_counts_every_trial_once(searched: StudyResult) -> None:
     report = study_report(searched)
     assert sum(report.states.values()) == 14
     assert (report.trials.used, report.trials.total) == (14, 14)
     assert report.seconds.used > 0 and report.seconds.total == 3600
-    assert report.consumed.used == sum(row.last_step or 0 for row in trial_rows(searched))
+    assert report.consumed.used == sum(row.last_step or 0 for row in rows_of(searched))
     assert report.without_stopping == 14 * 9
     assert report.searching is None
 
 
 def test_best_and_baseline(searched: StudyResult) -> None:
     report = study_report(searched)
-    complete = [row for row in trial_rows(searched) if row.state == "complete"]
+    complete = [row for row in rows_of(searched) if row.state == "complete"]
     assert report.best is not None and report.baseline is not None
     assert report.best.value == min(row.value for row in complete if row.value is not None)
     assert report.baseline.number == 0 and report.baseline.params["x"] == 0.9
@@ -109,7 +114,7 @@ def test_endings_are_grouped_failures_first(searched: StudyResult) -> None:
     assert [e.trials for e in rest if e.why == "diverged"] == [[3]]
     pruned = next(e for e in rest if e.why == "pruned at 3 steps")
     assert {10, 11, 12, 13} <= set(pruned.trials)
-    ended_early = [row.number for row in trial_rows(searched) if row.state in ("pruned", "fail")]
+    ended_early = [row.number for row in rows_of(searched) if row.state in ("pruned", "fail")]
     assert sorted(number for e in endings for number in e.trials) == ended_early
 
 
@@ -165,13 +170,13 @@ def test_parameters_metrics_and_files_are_kept_apart(searched: StudyResult) -> N
 
 
 def test_conditional_parameter_is_absent_where_its_condition_fails(searched: StudyResult) -> None:
-    rows = trial_rows(searched)
+    rows = rows_of(searched)
     assert {("warmup" in row.params) for row in rows} == {True, False}
     assert all(("warmup" in row.params) == (row.params["layers"] == [3]) for row in rows)
 
 
 def test_sorting_puts_complete_trials_first(searched: StudyResult) -> None:
-    rows = trial_rows(searched, best_first=True)
+    rows = trials(workspace=searched.workspace, study="curves", best_first=True).rows
     count = sum(row.state == "complete" for row in rows)
     values = [row.value for row in rows[:count] if row.value is not None]
     assert all(row.state == "complete" for row in rows[:count])
@@ -179,14 +184,17 @@ def test_sorting_puts_complete_trials_first(searched: StudyResult) -> None:
     assert rows[-1].value is None
 
 
-def test_trainings_that_confirm_come_after_what_was_found(searched: StudyResult) -> None:
-    study = optuna.create_study()
+def test_trainings_that_confirm_come_after_what_was_found(searched: StudyResult, tmp_path: Path) -> None:
+    study = optuna.create_study(storage=f"sqlite:///{tmp_path}/c.db", study_name="curves")
+    study.set_user_attr(studies.SPEC, searched.spec.to_json())
     study.add_trials(searched.study.trials)
     again = searched.study.best_trial
     again.value = -1.0
     again.set_user_attr(CONFIRMS, again.number)
+    again.set_user_attr(CONFIRMS_SEED, 1)
     study.add_trial(again)
-    rows = trial_rows(dataclasses.replace(searched, study=study), best_first=True)
+    found = trials(workspace=Workspace.at(str(tmp_path / "c.db")), study="curves", best_first=True)
+    rows = list(found.rows)
     complete = [row for row in rows if row.state == "complete"]
     assert [row.confirms for row in complete] == [None] * (len(complete) - 1) + [again.number]
     assert complete[0].number == again.number and rows[: len(complete)] == complete
@@ -204,5 +212,5 @@ def test_a_waiting_trial_has_no_parameters(searched: StudyResult, tmp_path: Path
     waiting = open_study("curves", storage=str(tmp_path / "w.db"))
     report = study_report(waiting)
     assert report.best is None and report.comparison is None
-    (row,) = trial_rows(waiting)
+    (row,) = rows_of(waiting)
     assert (row.state, row.params, row.value) == ("waiting", {}, None)

@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.sampling import view
 from hpsearch.search.sampling.view import SeenTrials
-from hpsearch.search.scheduling.observed import as_decided
+from hpsearch.search.scheduling.observed import as_searched
 from hpsearch.spaces import Spec
 
 from ...support.driving import DrivenStudy, asked, save_checkpoint
@@ -73,11 +73,11 @@ def test_only_trials_that_changed_are_looked_at(
 ) -> None:
     looked: list[int] = []
 
-    def look(trial: FrozenTrial) -> FrozenTrial:
+    def look(spec: Spec, trial: FrozenTrial) -> FrozenTrial:
         looked.append(trial.number)
-        return as_decided(trial)
+        return as_searched(spec, trial)
 
-    monkeypatch.setattr(view, "as_decided", look)
+    monkeypatch.setattr(view, "as_searched", look)
     driver = study.driver(spec_of(make_spec, STOPPING[0]))
     for number in searched(driver):
         assert number < 2 or len(set(looked)) <= 4, "of all trials those that began, reported or ended"

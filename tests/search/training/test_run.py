@@ -135,6 +135,38 @@ def test_no_report_ends_a_run() -> None:
     assert trained(configuration(source)).at == 199
 
 
+def test_the_best_value_counts_also_after_a_resume(here: Path) -> None:
+    source = COUNTING.replace('trial.params["x"] / step, step', "abs(step - 2.0), step")
+    path = configuration(source, value="best", provenance={"value": 0.0, "study": "s", "trial": 3})
+    (here / "interrupt").touch()
+    with pytest.raises(KeyboardInterrupt):
+        trained(path)
+    (here / "interrupt").unlink()
+    summary = trained(path)
+    assert (summary.value, summary.at, summary.resumed_at, summary.reproduced) == (0.0, 4, 2, True)
+
+
+def test_the_best_value_follows_the_goal() -> None:
+    source = body("trial.report(3.0, step=1)", "return 1.0")
+    assert trained(configuration(source, value="best", goal="maximize")).value == 3.0
+    again = configuration(source, value="best", provenance={"goal": "maximize"}, file="again.yaml")
+    assert trained(again).value == 3.0
+
+
+def test_what_is_not_finite_is_left_out() -> None:
+    source = body("trial.report(3.0, step=1)", "trial.report(math.nan, step=2)", "return math.inf")
+    assert trained(configuration(source, nan="ignore")).value == 3.0
+    never = configuration(body("trial.report(math.nan, step=1)", "return math.nan"), nan="ignore")
+    with pytest.raises(SearchError, match="diverged: loss was never finite"):
+        trained(never, folder="never")
+
+
+@pytest.mark.parametrize(("key", "allowed"), [("value", "last or best"), ("nan", "diverged or ignore")])
+def test_another_rule_for_its_value_is_refused(cli: Cli, key: str, allowed: str) -> None:
+    code, _, errors = cli("train", str(configuration(**{key: "mean"})))
+    assert (code, f'{key}: must be {allowed}, not "mean"' in errors) == (2, True)
+
+
 # Failures
 
 
@@ -193,12 +225,11 @@ def test_a_full_disk_is_reported_as_one(cli: Cli, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("objective", "name"),
-    [("pretrain", "model"), pytest.param("hf_lora", "adapter_model", marks=pytest.mark.extras)],
+    [("pretrain", "model"), pytest.param("hf_lora", "adapter_model", marks=pytest.mark.extras("peft"))],
 )
 def test_a_model_that_cannot_be_written_is_a_failure_of_the_run(
     cli: Cli, objective: str, name: str, one_thread: None
 ) -> None:
-    pytest.importorskip("peft" if objective == "hf_lora" else "torch")
     size = {"width": 8, "depth": 1, "heads": 2} if objective == "pretrain" else {}
     params = {"max_steps": 1, "batch_size": 2, "max_length": 16, "eval_samples": 2, "device": "cpu"} | size
     file = str(configuration(objective=objective, metric="val_loss", parameters=params))

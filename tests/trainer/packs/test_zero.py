@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from ..ranks_of_runs import Asked, in_one, in_processes, same
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.extras,
-    pytest.mark.skipif(find_spec("deepspeed") is None, reason="deepspeed is not installed"),
+    pytest.mark.extras("deepspeed"),
 ]
 # Their sizes are odd: of three processes, the last has less than the others.
 DROPOUT = {"dropout": 0.1, "width": 9, "depth": 2, "heads": 3}

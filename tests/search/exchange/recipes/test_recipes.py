@@ -458,15 +458,15 @@ def test_the_command_writes_tells_and_refuses(
 # With the libraries themselves.
 
 
-@pytest.mark.extras
+@pytest.mark.extras("transformers")
 @pytest.mark.parametrize("lr_scheduler", SCHEDULERS)
 @pytest.mark.parametrize(
     "more", [{}, {"warmup_ratio": 0.1}, {"min_lr_ratio": 0.2, "warmup_ratio": 0.1}], ids=str
 )
 def test_a_schedule_is_the_same_curve_there(lr_scheduler: str, more: dict[str, Any]) -> None:
     import torch
+    import transformers
 
-    transformers = pytest.importorskip("transformers")
     steps = 400
     config = LORA(lr_scheduler=lr_scheduler, learning_rate=0.01, max_steps=steps, lr_decay_ratio=0.3, **more)
     options = {name: getattr(config, name) for name in (*SCHEDULE_OPTIONS, "learning_rate")}
@@ -491,11 +491,13 @@ def test_a_schedule_is_the_same_curve_there(lr_scheduler: str, more: dict[str, A
         schedule.step()
 
 
-@pytest.mark.extras
+@pytest.mark.extras("peft", "trl")
 @pytest.mark.parametrize("lr_scheduler", SCHEDULERS)
 @pytest.mark.filterwarnings("default")
 def test_trl_and_peft_read_it(tmp_path: Path, lr_scheduler: str) -> None:
-    peft, trl = pytest.importorskip("peft"), pytest.importorskip("trl")
+    import peft
+    import trl
+
     params = {
         "learning_rate": 5e-5, "lora_r": 8, "lora_alpha": 24.0, "lr_scheduler": lr_scheduler, "max_samples": 800,
         "batch_size": 4, "train_file": "mine.jsonl", "precision": "fp32", "use_rslora": True, "eval_every": 80,

@@ -1,0 +1,207 @@
+"""Reads the metric's value from a line as programs print it for people.
+
+epoch 3 val_loss 0.4123          {'eval_loss': '0.5123', 'epoch': '1'}          | 3 | 0.52 | 0.4123 |
+
+Only a value that the metric's own name stands before is read, or one below it in a table.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...reports import not_a_number
+from .base import STEP_NAMES, metrics_of, number_of, whole_step
+
+NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
+# What may not follow it: a unit, a part of a longer number, date or ratio, a newer value, or what it counts.
+_COUNTED = (
+    r"(?:epochs?|steps?|iterations?|iters?|batch(?:es)?|times|ms|s|secs?|seconds?|mins?|minutes?|h|hours?)"
+)
+_END = (
+    r"(?!\w|[.,'\u2019:-]\d|\.[#A-Za-z]|#|\s*(?:->|=>|→|/\s*\d|[*\u00d7x]\s*10)"
+    rf"|\s+{_COUNTED}\b(?!\s*[:=#]?\s*[\[(#]?\s*\d)"
+    r"|(?:(?<=[^\d.]\d)|(?<=[^\d.]\d\d)|(?<=[^\d.]\d\d\d))[ \u00a0]\d{3}(?!\d))"
+)
+_WRAPPED = r"(?:(?:torch\.)?tensor\(|(?:np|numpy)\.float\d+\(|(?:jnp\.)?[Aa]rray\()?"
+_GAP = rf"""['"]?\s*(?:[:=|│┃]\s*)?['"]?{_WRAPPED}"""  # between a name and its number
+_STEP = re.compile(
+    r"(?<![\w./@-])(global_steps?|current_steps?|steps?|iterations?|iters?|epochs?)(?![A-Za-z_])['\"]?\s*[:=#]?\s*"
+    r"[\[(#]?\s*['\"]?(\d{1,3}(?:,\d{3})+|\d+)(?:\.0*)?(?!\w|[.,]\d|\s*%)(\s*/\s*\d)?",
+    re.IGNORECASE,
+)
+_OTHER_STEP = re.compile(
+    r"(?<!\w)(?:best|remaining|total|max(?:imum)?|min(?:imum)?|num(?:ber)?|last|previous|next|per|every|at)[\s_-]*(?:of\s)?$",
+    re.IGNORECASE,
+)
+_EPOCHS = re.compile(r"(?<![A-Za-z])epochs?(?![A-Za-z])", re.IGNORECASE)
+_PROGRESS = re.compile(r"\d%\||\d(?:it|s|steps?|batch)/(?:s|it)\b")
+_CELLS = re.compile(r"[|│┃]")
+_RULE = re.compile(r"[\s|│┃+\-=:─━═┼╇╪├┤┡┩╞╡┌┐└┘┏┓┗┛╭╮╯╰┬┴┳┻╋]+")
+_BRACES = re.compile(r"\{[^{}]*\}")
+_NOT_LITERAL = re.compile(rf"{_WRAPPED[:-1]}({NUMBER})(?:,[^()]*)?\)", re.IGNORECASE)
+_NOT_FINITE = re.compile(r"""(?<![\w'"])([-+]?(?:nan|inf(?:inity)?))(?![\w'"])""", re.IGNORECASE)
+# Words before the metric's name that make it another quantity: directly before it, and anywhere before it.
+_OTHERS = (
+    "best|min|minimum|max|maximum|lowest|highest|final|average|avg|mean|median|std|ema|smoothed|running|moving|total|"
+    "sum|cumulative|overall|previous|prev|last|old|initial|starting|target|goal|expected|baseline|delta|threshold|"
+    r"worst|top-?\d+|patience|early[ _-]stopping(?: on)?|weight of|monitor(?:ing)?(?: of)?|--[\w-]+"
+)
+_PHASES = "train|training|val|valid|validation|eval|evaluation|test|testing|dev"
+_ANYWHERE = (
+    r"best|lowest|highest|final|load(?:ed|ing)|restored|restoring|resumed|resuming|previous|Namespace\(|config\w*\("
+    r"|config(?:uration)?:|args:|arguments:|python[\d.]* \S+"
+)
+_TO_NAME = r"""[\s:=(\[{,'"|)\]-]*$"""  # between such a word and the name
+_BEFORE = [
+    re.compile(rf"(?<!\w)({_ANYWHERE})(?!\w|\s*[:=]?\s*{NUMBER})", re.IGNORECASE),
+    re.compile(rf"(?<!\w)({_OTHERS}){_TO_NAME}", re.IGNORECASE),
+]
+_PHASE = re.compile(rf"(?<![A-Za-z])({_PHASES})(?![A-Za-z])", re.IGNORECASE)
+_PHASE_BEFORE = re.compile(rf"(?<!\w)({_PHASES}){_TO_NAME}", re.IGNORECASE)
+LONGEST_DICTIONARY = 1 << 13  # letters
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A value that a line gives to the metric."""
+
+    value: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    steps: Mapping[str, int] = field(default_factory=dict)  # by the names of steps
+    progress: bool = False  # whether the line is a progress bar, which shows an older value again
+
+
+class LineReader:
+    """Reads lines, and remembers the header of a table."""
+
+    def __init__(self, metric: str) -> None:
+        self._metric = metric
+        longer = r"|:\.?\d" if metric[-1:].isdigit() else ""  # mAP@0.5 in mAP@0.5:0.95
+        name = rf"(?<![\w./@-]){re.escape(metric)}(?![\w/@.(-]{longer})"
+        self._pair = re.compile(rf"{name}{_GAP}({NUMBER}){_END}", re.IGNORECASE)
+        self._others = [*_BEFORE, *([] if _PHASE.search(metric) else [_PHASE_BEFORE])]
+        self._header: list[str] = []
+
+    @property
+    def in_table(self) -> bool:
+        """Whether the lines before this one were those of a table with the metric."""
+        return bool(self._header)
+
+    def read(self, text: str) -> Reading | str | None:
+        """What a line says of the metric; a text says why its value cannot be used."""
+        cells = [cell.strip() for cell in _CELLS.split(text)] if _CELLS.search(text) else []
+        if self._header and (in_row := self._in_row(text, cells)) is not None:
+            return in_row
+        if self._metric not in text:
+            return None
+        if "{" in text and (found := self._in_dictionary(text)) is not None:
+            return found
+        if (found := self.pair_in(text)) is not None:
+            return found
+        if self._metric in cells and len([cell for cell in cells if cell]) > 1:
+            self._header = cells
+        return None
+
+    def pair_in(self, text: str) -> Reading | str | None:
+        """The value directly after the metric's name."""
+        readings = []
+        for pair in self._pair.finditer(text):
+            if self._metric not in pair[0]:
+                continue  # in other letters, large or small
+            if (other := self._other_quantity(text[: pair.start()])) is not None:
+                return other
+            readings.append(float(pair[1]))
+        if not readings:
+            return None
+        if any(value != readings[0] for value in readings[1:]) and readings[0] == readings[0]:
+            return "it has several values"
+        return Reading(readings[0], {}, steps_in(text), _PROGRESS.search(text) is not None)
+
+    def _other_quantity(self, before: str) -> str | None:
+        """Which word before the metric makes it another quantity; None if none does."""
+        other = next((found for words in self._others if (found := words.search(before))), None)
+        return None if other is None else f'"{other[1]}" makes it another quantity'
+
+    def _in_dictionary(self, text: str) -> Reading | str | None:
+        """The value in the dictionaries of a line; None if none of them can be read, or has the metric."""
+        for record in _dictionaries(text[-LONGEST_DICTIONARY:]):
+            if self._metric in record:
+                if (other := self._other_quantity(text[: text.find("{")])) is not None:
+                    return other
+                value = number_of(record[self._metric])
+                if value is None:
+                    return not_a_number(record[self._metric])
+                numbers = metrics_of(record, self._metric)
+                return Reading(value, numbers, _steps_of(record))
+            if any(isinstance(inner, dict) and self._metric in inner for inner in record.values()):
+                return "stands inside another dictionary"
+        return None
+
+    def _in_row(self, text: str, cells: list[str]) -> Reading | str | None:
+        """The value in the metric's column of a table's row; None if this line is none."""
+        if _RULE.fullmatch(text):
+            return None
+        if len(cells) != len(self._header):
+            self._header = []
+            return None
+        row = dict(zip(self._header, cells, strict=True))
+        text = row[self._metric]
+        value = number_of(text)
+        if value is None:
+            return f"its value is {text!r}, not a number" if text and text != self._metric else None
+        return Reading(value, metrics_of(row, self._metric), _steps_of(row))
+
+
+def steps_in(text: str) -> dict[str, int]:
+    """The steps that a line names; those of a progress within an epoch come under `name/`."""
+    steps: dict[str, int] = {}
+    for name, step, _ in _steps_with_ends(text):
+        steps.setdefault(name, step)
+    return steps
+
+
+def end_of_steps(text: str, names: Sequence[str]) -> int:
+    """Where the steps of these names end in a line; 0 if it has none."""
+    return max((end for name, _, end in _steps_with_ends(text) if name in names), default=0)
+
+
+def counts_epochs(text: str) -> bool:
+    """Whether a line speaks of epochs."""
+    return _EPOCHS.search(text) is not None
+
+
+def _steps_with_ends(text: str) -> Iterator[tuple[str, int, int]]:
+    for match in _STEP.finditer(text):
+        if _OTHER_STEP.search(text[: match.start()]):
+            continue
+        name = match[1].lower().removesuffix("s")
+        name = "current_steps" if name == "current_step" else name
+        within = match[3] is not None and name != "epoch"
+        if (step := whole_step(match[2].replace(",", ""))) is not None:
+            yield f"{name}/" if within else name, step, match.end()
+
+
+def _steps_of(record: Mapping[Any, Any]) -> dict[str, int]:
+    """The steps in a dictionary."""
+    lower = {name.lower(): value for name, value in record.items() if isinstance(name, str)}
+    steps = {name: whole_step(lower.get(name)) for name in STEP_NAMES}
+    return {name: step for name, step in steps.items() if step is not None}
+
+
+def _dictionaries(text: str) -> Iterator[dict[Any, Any]]:
+    """The dictionaries in a line, as Python prints them."""
+    whole = text[text.find("{") : text.rfind("}") + 1]
+    for part in dict.fromkeys([whole, *_BRACES.findall(text)]):
+        plain = _NOT_FINITE.sub(r"'\1'", _NOT_LITERAL.sub(r"\1", part))
+        for literal in (part, plain):
+            try:
+                record = ast.literal_eval(literal)
+            except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                continue
+            if isinstance(record, dict):
+                yield record
+            break

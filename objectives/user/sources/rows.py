@@ -1,0 +1,187 @@
+"""Reads the rows of a log that grows: lines of JSON, a table such as CSV, or one JSON document."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+from .base import number_of
+
+Row = dict[str, Any]
+
+MAX_LINE_BYTES = 1 << 22  # of a half line that is kept; no row is longer
+MAX_DOCUMENT_BYTES = 1 << 28
+DELIMITERS = ",\t;"
+BLANK = b"\xef\xbb\xbf\r\n\t "  # before the first row
+HISTORY = "log_history"  # the rows in the Trainer's trainer_state.json
+
+
+class RowReader(ABC):
+    """Reads the rows of one file in pieces, from its beginning."""
+
+    fault: str | None = None  # why a part of it is not a row
+    has_texts = False  # whether numbers are written as texts
+    twice: Collection[str] = ()  # names that several columns have
+
+    @abstractmethod
+    def feed(self, piece: bytes, *, ended: bool = False) -> list[Row]:
+        """The rows that are complete with this piece. `ended`: the file will not grow any more."""
+
+    def skip(self, head: bytes) -> None:
+        """Continue after a content that begins with `head`."""
+        return
+
+
+class Rows(RowReader):
+    """The rows of lines of JSON, of a table, or of a JSON document."""
+
+    def __init__(self) -> None:
+        self._kind: str | None = None  # lines, table or document
+        self._rest = b""
+        self._header: list[str] = []
+        self._delimiter: str | None = None
+
+    def feed(self, piece: bytes, *, ended: bool = False) -> list[Row]:
+        self._rest += piece
+        self._kind = self._kind or self._kind_of(ended=ended)
+        self.has_texts = self._kind == "table"
+        if self._kind == "document":
+            return self._document() if piece or ended else []
+        if self._kind is None:
+            self._rest = self._rest[:MAX_LINE_BYTES]
+            return []
+        *whole, self._rest = self._rest.split(b"\n")
+        if ended and self._rest:
+            whole, self._rest = [*whole, self._rest], b""
+        rows = list(self._in_lines(whole) if self._kind == "lines" else self._in_table(whole))
+        if self._kind == "lines" and (row := _object(self._rest)) is not None:  # its end is its last brace
+            rows, self._rest = [*rows, row], b""
+        self._rest = self._rest[-MAX_LINE_BYTES:]
+        return rows
+
+    def skip(self, head: bytes) -> None:
+        """Keep only what the head says of the form."""
+        first, newline, _ = head.lstrip(BLANK).partition(b"\n")
+        self.feed(first + newline, ended=not newline)
+        self._rest, self.fault = b"", None
+
+    def _kind_of(self, *, ended: bool) -> str | None:
+        """How the content is written; None while too little of it is there."""
+        content = self._rest.lstrip(BLANK)
+        self._rest = content
+        first, newline, _ = content.partition(b"\n")
+        if content.startswith(b"["):
+            return "document"
+        if content.startswith(b"{"):
+            row = _object(first)
+            if row is None:
+                return "document" if newline or ended else None
+            return "lines" if rows_of(row) == [row] else "document"
+        return "table" if newline or (ended and content) else None
+
+    def _document(self) -> list[Row]:
+        """All rows of a document, once it is whole."""
+        if len(self._rest) > MAX_DOCUMENT_BYTES:
+            self.fault = f"is a JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB"
+            return []
+        try:
+            content = json.loads(self._rest)
+        except (ValueError, RecursionError):
+            self.fault = "is not a whole JSON document"
+            return []
+        self._rest, self.fault = b" ", None
+        return rows_of(content)
+
+    def _in_lines(self, lines: Iterable[bytes]) -> Iterator[Row]:
+        for line in lines:
+            if not line.strip():
+                continue
+            if (row := _object(line)) is not None:
+                yield row
+            else:
+                self.fault = f"has a line that is not a JSON object, {_shown(line)}"
+
+    def _in_table(self, lines: Iterable[bytes]) -> Iterator[Row]:
+        for line in lines:
+            text = line.decode("utf-8", "replace").strip("\r\n\0")
+            if not text.strip():
+                continue
+            if not self._header:
+                names = text.lstrip("# ")
+                most = max(DELIMITERS, key=names.count)
+                self._delimiter = most if most in names else None
+                self._set_header(self._cells(names))
+                continue
+            cells = self._cells(text)
+            if self._is_header(cells):  # of a later run that appends to it
+                self._set_header(cells)
+                continue
+            if len(cells) > len(self._header):
+                self.fault = f"has a row with more cells than its header, {_shown(line)}"
+                continue
+            yield dict(zip(self._header, cells, strict=False))
+
+    def _set_header(self, names: list[str]) -> None:
+        self._header = names
+        self.twice = {name for name in names if names.count(name) > 1}
+
+    def _is_header(self, cells: list[str]) -> bool:
+        """Whether a row names columns: most of those before it, and no number."""
+        again = len(set(cells) & set(self._header))
+        return again * 2 > len(self._header) and not any(number_of(cell) is not None for cell in cells)
+
+    def _cells(self, text: str) -> list[str]:
+        if self._delimiter is None:
+            return text.split()
+        try:
+            return [cell.strip() for cell in next(csv.reader([text], delimiter=self._delimiter), [])]
+        except csv.Error:
+            return text.split(self._delimiter)
+
+
+def rows_of(content: Any) -> list[Row]:
+    """The rows of a JSON document: a list of objects, the Trainer's history, lists by name, or one object."""
+    if isinstance(content, dict) and isinstance(content.get(HISTORY), list):
+        content = content[HISTORY]
+    if isinstance(content, list):
+        return [row for row in content if isinstance(row, dict)]
+    if not isinstance(content, dict):
+        return []
+    columns = {name: values for name, values in content.items() if isinstance(values, list)}
+    longest = max(map(len, columns.values()), default=0)
+    if not columns or any(not isinstance(value, dict | list) for value in content.values()):
+        return [content]
+    return [
+        {name: values[place] for name, values in columns.items() if place < len(values)}
+        for place in range(longest)
+    ]
+
+
+def flat_row(row: Row) -> Row:
+    """A row with what is inside of its objects under dotted names, too."""
+    if not any(isinstance(value, dict) for value in row.values()):
+        return row
+    flattened = dict(row)
+    for name, value in row.items():
+        if isinstance(value, dict):
+            flattened |= {f"{name}.{inner}": each for inner, each in flat_row(value).items()}
+    return flattened
+
+
+def _object(line: bytes) -> Row | None:
+    if not line.rstrip().endswith(b"}"):
+        return None
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _shown(line: bytes) -> str:
+    text = re.sub(r"\s+", " ", line[:60].decode("utf-8", "replace"))
+    return f'"{text}"'

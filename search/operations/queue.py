@@ -1,0 +1,29 @@
+"""The queue of a workspace: what runs, what waits and why, when it begins and ends, and who has what."""
+
+from __future__ import annotations
+
+import time
+
+from ...storage.database import open_tables
+from ...storage.workspace import Workspace
+from ..queue.observe import observe
+from ..queue.slots import Machine
+from ..queue.view import MachineView, Queue, Situation, view
+
+
+def queue(*, workspace: Workspace, lanes: int = 1) -> Queue:
+    """List the studies that services have, or that are searched now, in the order of the queue.
+
+    It is as a service with so many `lanes` on this machine sees it, whether one runs or not.
+    """
+    return view(situation_of(workspace, lanes))
+
+
+def machine(*, workspace: Workspace, lanes: int = 1) -> MachineView:
+    """Show the cores, GPUs and memory of this machine, and which study has which."""
+    return view(situation_of(workspace, lanes)).machine
+
+
+def situation_of(workspace: Workspace, lanes: int) -> Situation:
+    """The studies of a workspace as they are now."""
+    return Situation(observe(workspace, open_tables(workspace.url)), Machine.here(lanes), time.time())

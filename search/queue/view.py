@@ -1,0 +1,224 @@
+"""The queue as a whole: each study's place, what it waits for, and when it begins and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from ...storage.wanted import PRIORITIES, moment
+from ..formatting import duration
+from ..values import Value
+from .decide import Decision, Entry, Preempt, Wait, decide
+from .foreseen import START_SECONDS, Foreseen, Rest, foresee, rest_of
+from .observe import Observed
+from .slots import Machine, Slice, need_of
+from .states import WAITING, StudyState, state_of
+
+MOST_LEAVING = 90.0  # seconds from the request to the end of a driver
+NORMAL = PRIORITIES.index("normal")
+
+
+@dataclass(frozen=True)
+class Moment(Value):
+    """A foreseen moment with its interval, in ISO 8601."""
+
+    expected: str
+    earliest: str
+    latest: str
+
+
+@dataclass(frozen=True)
+class QueuedStudy(Value):
+    """A study that a service has, or that is searched now."""
+
+    study: str
+    state: StudyState
+    priority: str | None  # None: no service has it
+    place: int | None = None  # among those that wait, from 1
+    by: str | None = None  # who wanted it last
+    asks: str = ""  # what of the machine, in words
+    has: Slice | None = None  # what it has now
+    preemptible: bool = True
+    begins: Moment | None = None  # of one that runs: when its driver was started; None: unknown
+    ends: Moment | None = None
+    would_stop: tuple[str, ...] = ()  # studies that make room for it
+    preemptions: int = 0  # so far
+    lost_seconds: float = 0.0  # that these have cost
+    driver: int | None = None  # the process that searches it
+
+
+@dataclass(frozen=True)
+class MachineView(Value):
+    """What studies share on a machine, and who has which."""
+
+    cores: tuple[int, ...]
+    gpus: tuple[str, ...]
+    memory: int  # bytes
+    lanes: int
+    free: Slice
+    has: Mapping[str, Slice]  # by study
+    draining: bool = False  # whether nothing is started
+
+
+@dataclass(frozen=True)
+class Queue(Value):
+    """The studies of a workspace in the order of the queue: those that run, those that wait, all others."""
+
+    studies: tuple[QueuedStudy, ...]
+    machine: MachineView
+
+    def of(self, study: str) -> QueuedStudy | None:
+        """A study; None where it is not in the queue."""
+        return next((each for each in self.studies if each.study == study), None)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What there is at one moment, and what a service knows of it besides."""
+
+    studies: Sequence[Observed]
+    machine: Machine
+    now: float
+    server: str | None = None  # the service that asks
+    starting: Mapping[str, Slice] | None = None  # drivers that were started and have no lock yet
+    leaving: Mapping[str, float] | None = None  # since when drivers are told to leave
+    draining: bool = False
+
+    def entries(self) -> list[tuple[Entry, Rest | None]]:
+        """The studies that have a part of the machine, or wait for one."""
+        found = [(self._entry(study), self._rest(study)) for study in self.studies]
+        return [
+            (replace(entry, seconds=None if rest is None else rest.seconds), rest)
+            for entry, rest in found
+            if entry is not None
+        ]
+
+    def decide(self) -> Decision:
+        """What to do now."""
+        return decide([entry for entry, _ in self.entries()], self.machine, self.now)
+
+    def state(self, study: Observed, waits_for: str | None = None) -> StudyState:
+        """The state of a study."""
+        starting = study.name in (self.starting or ())
+        return state_of(study, starting=starting, server=self.server, waits_for=waits_for)
+
+    def _entry(self, study: Observed) -> Entry | None:
+        holds = study.occupied(self.machine)
+        if holds is None and study.name in (self.starting or {}):
+            holds = (self.starting or {})[study.name]
+        if holds is None and self.state(study).state not in WAITING:
+            return None
+        wanted, served = study.wanted, study.driver is None or study.driver.served
+        told = (self.leaving or {}).get(study.name)
+        return Entry(
+            name=study.name,
+            priority=NORMAL if wanted is None else PRIORITIES.index(wanted.priority),
+            since=0.0 if wanted is None else wanted.since,
+            need=need_of(wanted, study.spec.get("execution") or {}, study.provenance, self.machine),
+            key=study.key,
+            holds=holds,
+            begun=self.now if study.driver is None else study.driver.since,
+            preemptible=served and wanted is not None and wanted.preemptible and study.driver is not None,
+            leaving=None if told is None else told + MOST_LEAVING,
+            between_reports=study.between_reports,
+        )
+
+    def _rest(self, study: Observed) -> Rest | None:
+        rest = rest_of(dict(study.spec), study.progress)
+        return rest if rest is None or study.driver is not None else rest.plus(START_SECONDS)
+
+
+def view(situation: Situation) -> Queue:
+    """The queue in order, with what is foreseen."""
+    entries = situation.entries()
+    decision = decide([entry for entry, _ in entries], situation.machine, situation.now)
+    foreseen = foresee(entries, situation.machine, situation.now)
+    if situation.draining:
+        foreseen = {entry.name: _without_begin(foreseen[entry.name], entry) for entry, _ in entries}
+    by_name = {entry.name: entry for entry, _ in entries}
+    stops = [action for action in decision.actions if isinstance(action, Preempt)]
+    waiting = sorted((e for e in by_name.values() if e.holds is None), key=lambda each: each.order)
+    places = {entry.name: place for place, entry in enumerate(waiting, 1)}
+    found = []
+    for study in situation.studies:
+        entry, wanted = by_name.get(study.name), study.wanted
+        seen = foreseen.get(study.name, Foreseen())
+        wait = decision.waits.get(study.name)
+        words = None if wait is None or entry is None else _words(situation, decision, entry, wait)
+        if situation.draining and study.name in places:
+            words = "the server is drained, and starts nothing"
+        found.append(
+            QueuedStudy(
+                study=study.name,
+                state=situation.state(study, words),
+                priority=None if wanted is None else wanted.priority,
+                place=places.get(study.name),
+                by=None if wanted is None else wanted.by,
+                asks="" if entry is None else str(entry.need),
+                has=None if entry is None else entry.holds,
+                preemptible=wanted is None or wanted.preemptible,
+                begins=_moment(seen.begins, seen.begins_low, seen.begins_high),
+                ends=_moment(seen.ends, seen.ends_low, seen.ends_high),
+                would_stop=tuple(stop.study for stop in stops if stop.by == study.name),
+                preemptions=0 if wanted is None else wanted.preemptions,
+                lost_seconds=0.0 if wanted is None else round(wanted.lost, 1),
+                driver=None if study.driver is None else study.driver.pid,
+            )
+        )
+    has = {entry.name: entry.holds for entry in by_name.values() if entry.holds is not None}
+    machine = situation.machine
+    free = machine.free(has.values())
+    shown = MachineView(
+        machine.cpus, machine.gpus, machine.memory, len(machine.even), free, has, situation.draining
+    )
+    return Queue(tuple(sorted(found, key=lambda each: _rank(each, places))), shown)
+
+
+def _without_begin(foreseen: Foreseen, entry: Entry) -> Foreseen:
+    """What is foreseen while nothing is started: only those that run end."""
+    return foreseen if entry.holds is not None else Foreseen()
+
+
+def _rank(study: QueuedStudy, places: Mapping[str, int]) -> tuple[int, int]:
+    if study.has is not None:
+        return 0, 0
+    return (1, places[study.study]) if study.study in places else (2, 0)
+
+
+def _moment(expected: float | None, low: float | None, high: float | None) -> Moment | None:
+    if expected is None or low is None or high is None:
+        return None
+    return Moment(*(moment(round(at, 1)) for at in (expected, low, high)))
+
+
+def _words(situation: Situation, decision: Decision, entry: Entry, wait: Wait) -> str:
+    """Why a study waits."""
+    reserved = decision.reservation
+    match wait.why:
+        case "never":
+            return f"it asks for {entry.need}, which this machine never has: {situation.machine}"
+        case "room":
+            holders = _holders(situation, entry)
+            made = f"; {wait.other} is stopped for it" if wait.other else ""
+            when = "" if reserved is None or made else _when(reserved.at, situation.now)
+            return f"it waits for {entry.need}{holders}{when}{made}"
+        case "reserved":
+            return f"the free part of the machine is kept for {wait.other}, which is before it"
+        case _:
+            return f"it waits behind {wait.other} for {entry.need}"
+
+
+def _holders(situation: Situation, entry: Entry) -> str:
+    names = [each.name for each, _ in situation.entries() if each.holds and not each.holds.is_empty]
+    if not names:
+        return ""
+    more = f" and {len(names) - 3} others" if len(names) > 3 else ""
+    return f", which {', '.join(names[:3])}{more} {'has' if len(names) == 1 else 'have'}"
+
+
+def _when(at: float, now: float) -> str:
+    if at == float("inf"):
+        return " until nobody knows when"
+    left = duration(max(1, round(at - now)))
+    return f" for about {left} more, until {datetime.fromtimestamp(at):%H:%M:%S}"

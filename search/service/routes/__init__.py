@@ -1,0 +1,21 @@
+"""The routes: each is an operation with a path. `access` has what they take as parameters."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from . import bundles, events, files, health, queue, spaces, studies, tokens, trials, winner, work
+
+ROUTERS: tuple[APIRouter, ...] = (
+    work.router,  # routes are tried in this order, and these are called most
+    health.router,
+    spaces.router,
+    studies.router,
+    queue.router,
+    bundles.router,
+    tokens.router,
+    trials.router,
+    files.router,
+    winner.router,
+    events.router,
+)

@@ -1,0 +1,81 @@
+"""Spaces: what can be searched, how a space is understood, and other tools' files as spaces."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import Field, model_validator
+
+from ....objectives.catalog import ObjectiveDescription
+from ....spaces.dialects import CONVERTED
+from ...operations import spaces
+from .. import submission
+from ..access import Body, Reader, TheService, names
+from ..answers import merged
+
+router = APIRouter(prefix="/v1", tags=["spaces"])
+Text = Annotated[str, Field(max_length=1 << 20)]
+VALID = merged("ValidSpace", spaces.ValidSpace, without=("spec",))  # and how it is understood
+
+
+class SpaceBody(Body):
+    """A space as the text of its file, or as the object that the text stands for."""
+
+    text: Text | None = Field(None, description="The text of a space file; issues have their lines.")
+    space: dict[str, Any] | None = Field(None, description="What a space file would hold.")
+
+    @model_validator(mode="after")
+    def _one(self) -> SpaceBody:
+        if (self.text is None) == (self.space is None):
+            raise ValueError("give either text or space")
+        return self
+
+    @property
+    def content(self) -> str | dict[str, Any]:
+        """The one that was given."""
+        return self.space if self.text is None else self.text  # type: ignore[return-value]
+
+
+class ConvertBody(Body):
+    """Another tool's file."""
+
+    text: Text
+    dialect: Literal["auto"] | str = Field(
+        "auto", description=f"auto, or whose file it is: {', '.join(CONVERTED)}."
+    )
+
+
+@router.get("/spaces", **names("spaces"))
+def list_spaces(caller: Reader, service: TheService) -> Annotated[Any, list[spaces.ListedSpace]]:
+    """The spaces that ship, and the space files in the server's roots."""
+    return spaces.list_spaces(folders=service.settings.roots).to_json()
+
+
+@router.get("/spaces/schema", **names("schema"))
+def schema(caller: Reader) -> Annotated[Any, dict[str, Any]]:
+    """The JSON Schema of space files."""
+    return spaces.schema().to_json()
+
+
+@router.get("/objectives", **names("objectives"))
+def objectives(
+    caller: Reader, name: Annotated[str | None, Query(description="Of one objective alone.")] = None
+) -> Annotated[Any, list[ObjectiveDescription]]:
+    """The objectives that hpsearch brings, with their parameters, defaults and limits."""
+    return spaces.objectives(name=name).to_json()
+
+
+@router.post("/spaces/validate", **names("validate"))
+def validate(caller: Reader, service: TheService, body: SpaceBody) -> Annotated[Any, VALID]:
+    """How a space is understood; 422 with every mistake in it. Trains nothing, runs nothing."""
+    spec = submission.read(body.content)
+    submission.allowed(spec, caller, service.settings.roots)
+    return spaces.validate(space=spec).to_json()
+
+
+@router.post("/spaces/convert", **names("convert"))
+def convert(caller: Reader, body: ConvertBody) -> Annotated[Any, spaces.ConvertedSpace]:
+    """The text of a space for another tool's file; comments in it say what differs."""
+    tool = None if body.dialect == "auto" else body.dialect
+    return spaces.convert(text=body.text, tool=tool).to_json()

@@ -1,0 +1,76 @@
+"""The service: what its routes work with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ...storage.database import open_storage
+from ...storage.workspace import Workspace
+from ..queue.slots import Machine
+from .bundles.store import Bundles
+from .home import Home, Settings
+from .queue.reconciler import Reconciler
+from .relay import Relay
+from .tickets import Tickets
+from .tokens import Tokens
+from .watching import Watch
+
+
+class Part(Protocol):
+    """A part that works beside the routes, from the start of the server to its end."""
+
+    def start(self) -> None:
+        """Begin. Called once the server listens, on its loop."""
+
+    def ready(self) -> bool:
+        """Whether it can do its work now."""
+
+    def leave(self) -> None:
+        """End what would else hold up the end of the server: streams, and calls that wait."""
+
+    def stop(self) -> None:
+        """End, soon."""
+
+
+@dataclass
+class Service:
+    """A workspace that is served. Nothing that matters is in memory alone."""
+
+    workspace: Workspace
+    home: Home
+    settings: Settings
+    tokens: Tokens
+    watch: Watch  # what changes in studies
+    queue: Reconciler  # what is wanted of studies, and what is done for it
+    relay: Relay  # the way from remote workers to drivers
+    bundles: Bundles  # submitted code
+    tickets: Tickets = field(default_factory=Tickets)
+
+    @classmethod
+    def at(cls, workspace: Workspace, home: Home, settings: Settings | None = None) -> Service:
+        """The service of a workspace, whose database is made where it is missing."""
+        open_storage(workspace.url, create=True)
+        settings = home.settings() if settings is None else settings
+        return cls(
+            workspace,
+            home,
+            settings,
+            Tokens(home),
+            Watch(workspace),
+            queue=Reconciler(
+                workspace, home.folder, Machine.here(settings.lanes, settings.settle), bundles=home.bundles
+            ),
+            relay=Relay(workspace, home),
+            bundles=Bundles(home.bundles),
+        )
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Those that start and stop with the server, in the order of their start."""
+        return self.watch, self.relay, self.queue
+
+    def leave(self) -> None:
+        """End what would else hold up the end of the server."""
+        for part in self.parts:
+            part.leave()

@@ -1,0 +1,265 @@
+"""Reports in output: as JSON, in lines for people, or by a pattern; however the output comes."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpsearch.objectives.base import ScriptError
+from hpsearch.objectives.reports import PrintedReport
+from hpsearch.objectives.user.output import Chunk, Piece
+from hpsearch.objectives.user.sources import limit, output
+from hpsearch.objectives.user.sources.base import Source
+from hpsearch.objectives.user.sources.output import AutoSource, PatternSource
+
+Found = list[tuple[float, int | None]]
+SILENT = Piece((), {False: 0.6, True: 0.6})
+
+
+def piece(text: str | bytes, *, is_error: bool = False, line: int = 1) -> Piece:
+    content = text.encode() if isinstance(text, str) else text
+    return Piece([Chunk(content, is_error, line)], {False: 0.0, True: 0.0})
+
+
+def found(source: Source, *texts: str | bytes) -> Found:
+    """The reports of a program that prints these texts."""
+    reports: list[PrintedReport] = []
+    for text in texts:
+        reports += source.take(piece(text)).found
+    reports += source.end().found
+    return [(report.value, report.step) for report in reports]
+
+
+def auto(*texts: str | bytes) -> Found:
+    return found(AutoSource("val_loss", "its output"), *texts)
+
+
+def test_lines_for_people_are_reports() -> None:
+    source = AutoSource("val_loss", "its output")
+    assert found(source, "epoch 1 val_loss 0.5\nloading\nepoch 2 val_loss 0.4\n") == [(0.5, 1), (0.4, 2)]
+    assert source.origin == 'val_loss from lines such as "epoch 1 val_loss 0.5" of its output'
+    assert auto("val_loss 0.5\nval_loss 0.4") == [(0.5, None), (0.4, None)]
+    assert auto("\x1b[1mepoch 1\x1b[0m \x1b[32mval_loss\x1b[0m: \x1b[31m0.5\x1b[0m\n") == [(0.5, 1)]
+
+
+@pytest.mark.parametrize("between", ["", "saving\n", "\n\n"])
+def test_json_counts_alone_where_both_are_printed(between: str) -> None:
+    lines = [
+        f"epoch {epoch} val_loss 0.{epoch}\n{between}"
+        + json.dumps({"step": 10 * epoch, "val_loss": epoch})
+        + "\n"
+        for epoch in (1, 2, 3)
+    ]
+    assert auto("".join(lines)) == auto(*lines) == [(1, 10), (2, 20), (3, 30)]
+    backwards = json.dumps({"step": 1, "val_loss": 1}) + "\nepoch 1 val_loss 0.1\n"
+    assert auto(backwards) == [(1, 1)]
+
+
+def test_the_first_line_for_people_waits_for_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = AutoSource("val_loss", "its output")
+    assert source.take(piece("epoch 1 val_loss 0.5\n")).found == []
+    assert source.take(SILENT).found == [], "no time has passed"
+    monkeypatch.setattr(output, "HOLD_SECONDS", 0.0)
+    assert [report.value for report in source.take(SILENT).found] == [0.5]
+    monkeypatch.setattr(output, "HOLD_SECONDS", 100.0)
+    assert len(source.take(piece("epoch 2 val_loss 0.4\n")).found) == 1, "later ones do not wait"
+
+
+def test_json_takes_over_from_lines_for_people() -> None:
+    source = AutoSource("val_loss", "its output")
+    text = 'epoch 1 val_loss 0.5\nepoch 2 val_loss 0.4\n{"val_loss": 0.3}\nepoch 3 val_loss 0.2\n'
+    assert found(source, text) == [(0.5, 1), (0.4, 2), (0.3, 3)]
+    assert source.unusual is not None and "as JSON" in source.unusual
+
+
+def test_the_stream_of_the_first_line_counts() -> None:
+    """A program that logs to standard error and prints the same."""
+    source = AutoSource("val_loss", "its output")
+    first = source.take(piece("val_loss 0.5\n", is_error=True)).found
+    second = [
+        report for text in ("val_loss 0.5\n", "val_loss 0.4\n") for report in source.take(piece(text)).found
+    ]
+    third = source.take(piece("val_loss 0.4\n", is_error=True)).found
+    assert [report.value for report in (*first, *second, *third)] == [0.5, 0.4]
+    assert source.origin is not None and source.origin.endswith("of its standard error")
+
+
+def test_json_on_standard_error_is_a_line_like_others() -> None:
+    source = AutoSource("val_loss", "its output")
+    for step in (1, 2):
+        source.take(piece(json.dumps({"val_loss": 9, "step": step}) + "\n", is_error=True))
+        (report,) = source.take(piece(json.dumps({"val_loss": 1, "step": step}) + "\n")).found
+        assert report.value == 1
+
+
+def test_steps_that_begin_again_with_each_epoch_are_added_up() -> None:
+    lines = [f"epoch {epoch} step {step} val_loss 0.5\n" for epoch in (1, 2, 3) for step in (10, 20)]
+    assert [step for _, step in auto("".join(lines))] == [10, 20, 30, 40, 50, 60]
+    within = [f"Epoch {epoch} step {step}/20 val_loss 0.5\n" for epoch in (1, 2) for step in (20,)]
+    assert [step for _, step in auto("".join(within))] == [1, 2], "the epoch, which rises"
+
+
+def test_steps_of_the_first_line_decide() -> None:
+    """The Trainer evaluates twice per epoch: the first has no whole step, so all are counted."""
+    lines = [f"{{'val_loss': 0.5, 'epoch': {epoch}}}\n" for epoch in (0.5, 1.0, 1.5)]
+    assert [step for _, step in auto("".join(lines))] == [None] * 3
+
+
+BAR = "Epoch {epoch}: {done}%|##| {done}/100 [00:01, 5.0it/s, val_loss={value}]\r"
+
+
+def test_a_progress_bar_reports_each_value_once_with_its_epoch() -> None:
+    """As Lightning's: until the validation of an epoch it shows the value of the one before."""
+    shown, value = [], ""
+    for epoch in range(3):
+        for done in (0, 50, 100):
+            shown.append(
+                BAR.format(epoch=epoch, done=done, value=value) if value else f"Epoch {epoch}: {done}%|##|\r"
+            )
+        value = f"0.{9 - epoch}"
+        shown.append(BAR.format(epoch=epoch, done=100, value=value))
+    assert auto("".join(shown)) == [(0.9, 0), (0.8, 1), (0.7, 2)]
+    without = [
+        f"{done}%|##| {done}/100 [00:01, 5.0it/s, val_loss=0.{done // 10}]\n" for done in range(10, 100, 2)
+    ]
+    assert auto("".join(without)) == [(n / 10, None) for n in range(1, 10)]
+
+
+def test_near_misses_have_their_places_and_counts() -> None:
+    source = AutoSource("val_loss", "output.log")
+    text = "hello\n" + "eval_loss: 0.5\n" * 14
+    assert found(source, text) == []
+    assert source.near_misses == [
+        '14 lines look like reports of eval_loss; the space says val_loss (line 2 of output.log, "eval_loss: 0.5")'
+    ]
+    source.take(piece('{"val_loss": "0.5"}\n', line=16))
+    assert source.near_misses == [
+        'line 16 of output.log names val_loss, but its value is a text: "{"val_loss": "0.5"}"'
+    ]
+    source = AutoSource("val_loss", "output.log")
+    assert found(source, "step 100: train loss 1.2, val loss 1.3") == []
+    (told,) = source.near_misses
+    assert "a report of val loss; the space says val_loss" in told
+
+
+def pattern(text: str, *, of: str = r"loss (?P<value>\S+)") -> Found:
+    return found(PatternSource("val_loss", "its output", of), text)
+
+
+def test_a_pattern_has_groups() -> None:
+    source = PatternSource("loss", "its output", r"(?P<step>\d+): (?P<value>\S+) acc (?P<acc>\S+)")
+    reports = source.take(piece("1: 0.5 acc 0.9\nx\n2: nan acc -\n3.5: 1\n")).found
+    assert [(report.step, report.metrics) for report in reports] == [(1, {"acc": 0.9}), (2, {})]
+    assert pattern("loss 0.5 loss 0.4\n\x1b[1mloss\x1b[0m 0.3") == [(0.5, None), (0.4, None), (0.3, None)]
+
+
+def test_what_a_pattern_finds_must_be_a_number() -> None:
+    source = PatternSource("loss", "its output", r"loss (?P<value>\S+)( at (?P<step>\S+))?")
+    assert found(source, "loss high\nloss 0.5 at first\nloss 0.4 at 2\n") == [(0.4, 2)]
+    assert (
+        "its value is a text" in source.unusable[0]
+        and "its step is 'first', not a whole number" in source.unusable[1]
+    )
+
+
+def test_only_the_end_of_a_long_line_is_searched() -> None:
+    assert pattern("loss 1 " + "." * 100_000 + "loss 2") == [(2.0, None)]
+    assert auto("." * 3_000_000 + " val_loss 2") == [(2.0, None)]
+
+
+LINES = [
+    *(
+        "epoch 1 val_loss 0.5",
+        "val_loss: 0.4",
+        "{'val_loss': 0.3, 'epoch': 2}",
+        "loss 0.2",
+        '{"val_loss": 0.1}',
+    ),
+    *(
+        "",
+        "| epoch | val_loss |",
+        "| 3 | 0.6 |",
+        "best val_loss 0.1",
+        "\x1b[1mval_loss\x1b[0m 0.7",
+        "größe 1",
+        "\udcff",
+    ),
+]
+
+
+@given(
+    st.lists(st.sampled_from(LINES), max_size=20),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.integers(),
+    st.booleans(),
+)
+def test_reports_are_the_same_however_the_output_is_cut(
+    lines: list[str], end: str, seed: int, by: bool
+) -> None:
+    text = end.join(lines).encode("utf-8", "surrogateescape")
+    rng = random.Random(seed)
+    cuts = sorted(rng.randrange(len(text) + 1) for _ in range(rng.randrange(10)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+    def source() -> Any:
+        return (
+            PatternSource("val_loss", "", r"val_loss\W+(?P<value>[0-9.]+)")
+            if by
+            else AutoSource("val_loss", "")
+        )
+
+    whole, cut = source(), source()
+    assert found(whole, text) == found(cut, *pieces)
+    assert whole.origin == cut.origin
+
+
+def test_a_number_that_a_pattern_cuts_is_not_a_value(subtests: pytest.Subtests) -> None:
+    for text in (
+        "val_loss 0,4123",
+        "val_loss 1,234.5",
+        "val_loss 1'234.5",
+        "val_loss 1_0",
+        "val_loss 1.#INF",
+    ):
+        with subtests.test(text):
+            source = PatternSource("val_loss", "its output", r"val_loss (?P<value>[0-9.eE+-]+)")
+            assert found(source, text) == []
+            assert "the pattern takes only" in source.unusable[0]
+    assert pattern("val_loss 0.4, lr 1", of=r"val_loss (?P<value>[0-9.eE+-]+)") == [(0.4, None)]
+
+
+@pytest.mark.parametrize("before", ["Best trial: ", "config: "])
+def test_json_within_a_line_does_not_take_over_from_lines_for_people(before: str) -> None:
+    later = before + json.dumps({"val_loss": 0.3, "step": 100}) + "\n"
+    assert auto("epoch 1 val_loss 0.5\n", "epoch 2 val_loss 0.6\n", later) == [(0.5, 1), (0.6, 2)]
+
+
+def test_a_pattern_that_searches_for_ever_ends_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "SEARCH_SECONDS", 0.05)
+    before = signal.getsignal(signal.SIGPROF)
+    source = PatternSource("val_loss", "output.log", r"(?:a|aa)+ val_loss (?P<value>\S+)")
+    text = "aa val_loss 0.5\n\n" + "a" * 100
+    assert [report.value for report in source.take(piece(text)).found] == [0.5]
+    with pytest.raises(
+        ScriptError, match=r"the pattern of report\.stdout took longer than .* s for a line"
+    ) as told:
+        source.take(piece("a\n", line=3))
+    assert told.value.detail.startswith('line 3 of output.log: "aaaa')
+    assert "output" not in told.value.message, "all trials that fail so fail alike"
+    source = PatternSource("val_loss", "output.log", r"(?:a|aa)+ val_loss (?P<value>\S+)")
+    source.take(piece("a" * 100))
+    with pytest.raises(ScriptError):
+        source.end()
+    assert signal.getsignal(signal.SIGPROF) == before and signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+
+
+def test_many_lines_may_take_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "SEARCH_SECONDS", 0.01)
+    source = PatternSource("val_loss", "its output", r".*val_loss (?P<value>\S+)")
+    assert len(found(source, "val_loss 0.5\n" * 20_000)) == 20_000

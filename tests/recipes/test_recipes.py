@@ -1,0 +1,47 @@
+"""Programs that know nothing of hpsearch are searched, pruned, resumed and exported as their pages say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from . import recipe as recipes
+from .recipe import PAGES, RECIPES, missing
+
+
+def marked(name: str) -> pytest.ParameterSet:
+    return pytest.param(
+        name, marks=[pytest.mark.slow, *([pytest.mark.extras] if RECIPES[name].extras else [])]
+    )
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny")
+    subprocess.run([sys.executable, recipes.HERE / "tiny.py", folder], check=True)
+    return folder
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", [marked(name) for name in RECIPES])
+def test_a_program_is_searched_unchanged(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    recipe = RECIPES[name]
+    if recipe.extras and (lacking := missing(recipe)):
+        pytest.skip(f"needs {', '.join(lacking)}")
+    outcome = recipes.run(name, tmp_path, request.getfixturevalue("tiny") if recipe.tiny else None)
+    assert outcome.changed == 0
+    assert outcome.reports >= 9
+    assert outcome.pruned >= 1
+    assert outcome.resumed >= 1
+    assert outcome.started_over == 0
+    assert outcome.off == 0, outcome
+
+
+def test_each_page_is_in_the_table_and_runs() -> None:
+    pages = {page.stem for page in PAGES.glob("*.md")} - {"README"}
+    table = (PAGES / "README.md").read_text(encoding="utf-8")
+    assert pages == set(RECIPES) | {"axolotl"}
+    assert all(f"({name}.md)" in table for name in pages)

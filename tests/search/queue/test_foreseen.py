@@ -1,0 +1,73 @@
+"""When studies begin and end: promised, by their pace, or unknown."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpsearch.search.queue.decide import Entry
+from hpsearch.search.queue.foreseen import Progress, Rest, foresee, rest_of
+from hpsearch.search.queue.slots import Machine, Need, Slice
+
+from ...support.spaces import small
+
+MACHINE = Machine((0, 1), memory=10)
+NOW = 1000.0
+
+
+def test_a_budget_of_time_is_a_promise() -> None:
+    rest = rest_of(small(budget={"time": 600}).to_json(), Progress(elapsed=100.0))
+    assert rest is not None and rest.seconds == 500.0 and rest.low == 450.0 and 530.0 <= rest.high <= 540.0
+
+
+def test_the_pace_tells_the_rest_of_a_number_of_trials() -> None:
+    spec = small(budget={"trials": 10}).to_json()
+    assert rest_of(spec, Progress(elapsed=10.0, ended=1)) is None, "one trial is no pace"
+    rest = rest_of(spec, Progress(elapsed=40.0, ended=4))
+    assert rest is not None and rest.seconds == pytest.approx(60.0)
+    assert 30 < rest.low < 60 < rest.high < 130
+    late = rest_of(spec, Progress(elapsed=90.0, ended=9))
+    assert late is not None and late.high - late.low < rest.high - rest.low
+    both = rest_of(small(budget={"trials": 10, "time": 50}).to_json(), Progress(40.0, 4))
+    assert both is not None and both.seconds == 10.0, "whichever comes first"
+
+
+def waiting(name: str, since: float, priority: int = 1, need: Need | None = None) -> Entry:
+    return Entry(name, priority, since, need or Need(2), key=int(since))
+
+
+def test_a_queue_is_played_to_its_end() -> None:
+    runs = Entry("runs", 1, 0, Need(2), holds=Slice((0, 1)), begun=NOW - 10, preemptible=False)
+    found = foresee(
+        [
+            (runs, Rest(50, 40, 60)),
+            (waiting("second", 2), Rest(10, 10, 10)),
+            (waiting("first", 1), Rest(100, 80, 120)),
+            (waiting("never", 3, need=Need(5)), Rest(1, 1, 1)),
+        ],
+        MACHINE,
+        NOW,
+    )
+    assert found["runs"].begins == NOW - 10 and found["runs"].ends == NOW + 50
+    first, second, never = (found[name] for name in ("first", "second", "never"))
+    assert (first.begins, first.begins_low, first.begins_high) == (NOW + 50, NOW + 40, NOW + 60)
+    assert (first.ends, first.ends_low, first.ends_high) == (NOW + 150, NOW + 120, NOW + 180)
+    assert (second.begins, second.ends) == (NOW + 150, NOW + 160)
+    assert never.begins is never.ends is None
+
+
+def test_nothing_is_foreseen_behind_an_unknown_end() -> None:
+    runs = Entry("runs", 1, 0, Need(1), holds=Slice((0,)), begun=NOW)
+    found = foresee(
+        [(runs, None), (waiting("a", 1), Rest(9, 9, 9)), (waiting("b", 2, need=Need(1)), Rest(9, 9, 9))],
+        MACHINE,
+        NOW,
+    )
+    assert found["runs"].ends is None and found["a"].begins is None and found["b"].begins is None
+
+
+def test_a_preempted_study_ends_later_and_the_other_at_once() -> None:
+    runs = Entry("low", 2, 0, Need(2), holds=Slice((0, 1)), begun=NOW - 100, between_reports=5.0)
+    found = foresee([(runs, Rest(200, 200, 200)), (waiting("high", 1, 0), Rest(60, 60, 60))], MACHINE, NOW)
+    assert found["high"].begins == pytest.approx(NOW + 8.0), "once its trials have reported"
+    low = found["low"]
+    assert low.begins == NOW - 100 and low.ends is not None and 260 < low.ends - NOW < 275

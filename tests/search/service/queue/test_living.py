@@ -1,0 +1,250 @@
+"""The queue with a server and drivers that live, and are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpsearch.search import open_study
+from hpsearch.search.operations import control, run
+from hpsearch.search.operations.steer import steer
+from hpsearch.search.operations.submit import submit
+from hpsearch.search.queue.observe import Observed, observe
+from hpsearch.search.queue.view import QueuedStudy
+from hpsearch.search.service.client.server import Server
+from hpsearch.search.service.home import Home
+from hpsearch.search.service.queue.drivers import starting_drivers
+from hpsearch.search.service.tokens import Tokens
+from hpsearch.spaces import Spec
+from hpsearch.storage.database import open_storage
+from hpsearch.storage.wanted import Wanted
+from hpsearch.storage.workspace import Workspace
+
+from ....support.remote import wait_for
+from ....support.spaces import SMALL
+from ....support.watchers import Recorder
+
+pytestmark = pytest.mark.slow
+HPSEARCH = [sys.executable, "-m", "hpsearch.search.cli"]
+OBJECTIVE = """
+import json, os, signal, time
+
+def train(trial):
+    \"\"\"Each loss depends on the one before, so that a lost state shows.\"\"\"
+    if "fail" in trial.params:
+        raise SystemError("the disk is on fire")
+    if "kill" in trial.params:
+        os.kill(os.getppid(), signal.SIGKILL)
+    file = trial.checkpoint / "state.json"
+    step, loss = json.loads(file.read_text()) if trial.resume_from else (0, 1.0)
+    for step in range(step + 1, 10):
+        time.sleep(trial.params.get("seconds", 0.0))
+        loss = 0.7 * loss + (trial.params["x"] - 0.3) ** 2 / step
+        file.write_text(json.dumps([step, loss]))
+        trial.report(loss, step=step)
+    return loss
+"""
+
+
+def space(name: str, trials: int = 1, **fields: Any) -> dict[str, Any]:
+    constants = {key: fields.pop(key) for key in ("seconds", "fail", "kill") if key in fields}
+    return SMALL | {
+        "name": name,
+        "objective": "curve.py:train",
+        "parameters": SMALL["parameters"] | constants,
+        "search": {"sampler": "tpe", "n_startup_trials": 3, "seed": 7},
+        "early_stopping": {"method": "asha", "min": 3, "max": 9, "eta": 3},
+        "budget": {"trials": trials},
+    } | fields  # fmt: skip
+
+
+class Living:
+    """A folder with a server, whose drivers and searches are processes of their own."""
+
+    def __init__(self, folder: Path, storage: str = "studies.db", cores: str | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "curve.py").write_text(OBJECTIVE)
+        self.folder = folder
+        self.home = Home.at(folder / "home")
+        (folder / "home/serve.yaml").write_text("settle: 0\n")
+        self.workspace = Workspace.at(storage if "://" in storage else str(folder / storage), folder / "runs")
+        self.database = open_storage(self.workspace.url, create=True)
+        self._cores = cores
+        self._process: subprocess.Popen[str] | None = None
+        self._token = Tokens(self.home).create("anna", "code").token
+
+    def environment(self) -> dict[str, str]:
+        kept = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "OMP_NUM_THREADS": "1"}
+        return kept | {"HPSEARCH_HOME": str(self.home.folder), "HPSEARCH_STORAGE": self.workspace.url}
+
+    def start(self) -> None:
+        words = [] if self._cores is None else ["taskset", "-c", self._cores]
+        self._process = subprocess.Popen(
+            [*words, *HPSEARCH, "serve", "--port", "0"],
+            cwd=self.folder, env=self.environment(), text=True, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().startswith("serving ")
+        self.anna = Server(self.home.links()[0]["url"], self._token)  # as the user anna has it
+
+    def kill(self) -> None:
+        """Kill the server with SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self.anna.close()
+
+    def end(self) -> None:
+        """Kill the server and all drivers."""
+        self.kill()
+        for study in self.look():
+            if study.driver is not None:
+                os.kill(study.driver.pid, signal.SIGKILL)
+        for _, pid, _ in starting_drivers(self.workspace):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def submit(self, space: dict[str, Any], **options: Any) -> None:
+        submit(workspace=self.workspace, space=self.spec(space), cwd=self.folder, **options)
+
+    def spec(self, space: dict[str, Any]) -> Spec:
+        """The space as if it were read from a file of this folder."""
+        return Spec.from_json(space).in_folder(self.folder)
+
+    def look(self, *names: str) -> list[Observed]:
+        return observe(self.workspace, self.database, names=names or None)
+
+    def now(self, name: str) -> Observed:
+        return self.look(name)[0]
+
+    def wanted(self, name: str) -> Wanted:
+        wanted = self.now(name).wanted
+        assert wanted is not None
+        return wanted
+
+    def told(self, name: str) -> QueuedStudy:
+        """What the server tells of a study."""
+        return next(study for study in self.anna.queue().studies if study.study == name)
+
+    def wait(self, name: str, condition: Callable[[Observed], Any], seconds: float = 120.0) -> Observed:
+        """The study, once a condition is true."""
+        found: list[Observed] = []
+
+        def holds() -> bool:
+            found[:] = self.look(name)
+            return bool(condition(found[0]))
+
+        try:
+            wait_for(holds, seconds)
+        except AssertionError:
+            log = self.workspace.runs / found[0].folder / "driver.log"
+            raise AssertionError(f"{found[0]}\n{log.read_text() if log.exists() else ''}") from None
+        return found[0]
+
+
+@pytest.fixture(scope="module")
+def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Living]:
+    found = Living(tmp_path_factory.mktemp("living"))
+    try:
+        found.start()
+        yield found
+    finally:
+        found.end()
+
+
+def results(workspace: Workspace, study: str) -> list[tuple[Any, ...]]:
+    """All that the trials of a study have come to."""
+    return [
+        (trial.number, trial.state, trial.params, trial.intermediate_values, trial.values)
+        for trial in open_study(study, storage=workspace.url, runs=workspace.runs).study.trials
+    ]
+
+
+def is_over(study: Observed) -> bool:
+    return study.is_over and study.driver is None
+
+
+def runs(study: Observed) -> bool:
+    return study.driver is not None and study.running > 0 and not study.paused
+
+
+def wanted_of(study: Observed) -> Wanted:
+    assert study.wanted is not None
+    return study.wanted
+
+
+def pid_of(study: Observed) -> int:
+    assert study.driver is not None
+    return study.driver.pid
+
+
+def goes_on(study: Observed, after: int) -> bool:
+    """Whether it runs again after so many preemptions, and has reported."""
+    return runs(study) and study.progress.reached > 0 and wanted_of(study).preemptions == after
+
+
+def test_a_study_that_makes_room_three_times_ends_with_the_same_bits(living: Living, tmp_path: Path) -> None:
+    calm = Workspace.at(str(tmp_path / "calm.db"))
+    slow = space("low", 12, seconds=0.2)
+    living.submit(slow, priority="low")
+    for number in range(3):
+        living.wait("low", partial(goes_on, after=number))
+        living.submit(space(f"high {number}"), priority="high")
+        living.wait(f"high {number}", is_over)
+        assert living.wanted("low").lost > 0 or not number
+    run.run(workspace=calm, space=living.spec(slow), watcher=Recorder())
+    living.wait("low", is_over)
+    assert results(living.workspace, "low") == results(calm, "low")
+    told = living.told("low")
+    assert (told.state.state, told.preemptions, told.lost_seconds > 0) == ("finished", 3, True)
+    log = (living.workspace.runs / "low/driver.log").read_text()
+    assert log.count("and changed no number") == 3
+
+
+def test_whoever_comes_last_wins(living: Living) -> None:
+    """Paused over HTTP, resumed and stopped on the machine, killed, and given another budget."""
+    living.submit(space("steered", 100, seconds=0.1))
+    living.wait("steered", runs)
+    living.anna.pause(study="steered")
+    living.wait("steered", lambda study: study.driver is None)
+    assert living.told("steered").state.reason == "paused by anna; resume queues it again"
+    control.resume(workspace=living.workspace, study="steered")
+    first = living.wait("steered", runs)
+    assert first.driver is not None
+    os.kill(first.driver.pid, signal.SIGKILL)
+    second = living.wait("steered", lambda study: runs(study) and pid_of(study) != pid_of(first))
+    assert len(living.wanted("steered").killed) == 1 and not living.wanted("steered").failure
+    control.stop(workspace=living.workspace, study="steered")
+    living.wait("steered", lambda study: study.driver is None)
+    assert living.told("steered").state.reason == "stopped; resume queues it again"
+    living.anna.steer(study="steered", desired="run")
+    living.wait("steered", lambda study: runs(study) and study.progress.reached > second.progress.reached)
+    assert not living.wanted("steered").killed
+    steer(
+        workspace=living.workspace,
+        study="steered",
+        budget={"trials": living.now("steered").progress.ended + 1},
+    )
+    living.wait("steered", is_over)
+
+
+def test_a_driver_that_fails_is_not_started_again(living: Living) -> None:
+    living.submit(space("fails", fail=1), priority="high")
+    (living.folder / "gone.py").write_text(OBJECTIVE)
+    living.submit(space("gone") | {"objective": "gone.py:train"}, hold=True)
+    (living.folder / "gone.py").unlink()
+    control.resume(workspace=living.workspace, study="gone")
+    for name in ("fails", "gone"):
+        living.wait(name, lambda study: study.driver is None and (study.is_over or wanted_of(study).failure))
+    assert living.told("fails").state.state == "finished"
+    told = living.told("gone").state
+    assert (told.state, "gone.py" in told.reason) == ("failed", True), told
