@@ -126,12 +126,17 @@ class Wanted:
         told = told and replace(told, left=now if told.left is None else told.left, started=now)
         return replace(self, started=now, server=server, preempted=told)
 
-    def killed_at(self, now: float, how: str) -> Wanted:
-        """Its driver was ended by others: it is started again, unless that happens all the time."""
-        if self.desired != "run" or self.failure is not None:
+    def killed_at(self, now: float, how: str | None) -> Wanted:
+        """Its driver was ended by others: it is started again, unless that happens all the time.
+
+        `how`: the signal; None where it has left by itself, which is no fault after a change of `desired`.
+        """
+        was_told = self.started is not None and self.changed > self.started
+        if self.desired != "run" or self.failure is not None or (how is None and was_told):
             return self
         killed = (*(at for at in self.killed if now - at < WITHIN), now)
-        told = f"its drivers were ended {len(killed)} times in {WITHIN / 60:g} minutes, the last by {how}"
+        times, last = f"{len(killed)} times in {WITHIN / 60:g} minutes", how or "somebody"
+        told = f"its drivers were ended {times}, the last by {last}"
         return replace(self, killed=killed, failure=told if len(killed) > KILLS else None)
 
     def preempted_by(self, study: str, now: float) -> Wanted:

@@ -77,6 +77,14 @@ def test_a_driver_that_is_killed_all_the_time_is_not_started_again() -> None:
     assert (again.failure, again.killed, again.begun("server", 9e9).started) == (None, (), 9e9)
 
 
+def test_a_driver_that_left_as_it_was_told_was_not_killed() -> None:
+    started = Wanted(since=0.0).begun("server", 10.0)
+    told = started.to("stop", "anna", 12.0).to("run", "anna", 13.0)
+    assert told.killed_at(14.0, None) == told
+    assert told.killed_at(14.0, "signal 9").killed == (14.0,)
+    assert started.killed_at(14.0, None).killed == (14.0,)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

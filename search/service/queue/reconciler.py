@@ -248,7 +248,7 @@ class Reconciler:
         if is_error if code is None else code > 0 and code != INTERRUPTED:
             self._fail(study, words or f"its driver ended with the exit code {code}")
         else:
-            how = f"signal {-code}" if code is not None and code < 0 else "somebody"
+            how = None if code is None or code >= 0 else f"signal {-code}"
             self._change(study.name, lambda wanted: wanted.killed_at(self._now(), how))
 
     def _fail(self, study: Observed, failure: str) -> None:
