@@ -91,6 +91,8 @@ def _http(request: Request, error: Exception) -> Response:
     detail = None
     if error.status_code == 404:
         detail = f"there is nothing at {request.url.path[:200]}"
+    elif error.status_code == 400:  # what the parser of JSON raises besides its own errors
+        detail = "the body cannot be read: it is not in UTF-8, or too deep"
     return answer(request, Problem(error.status_code, type, None, detail, headers=error.headers))
 
 

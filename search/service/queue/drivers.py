@@ -139,7 +139,7 @@ def last_words(log: Path) -> tuple[str, bool]:
     said = [line for line in lines[began + 1 :] if line]
     error = next((at for at, line in enumerate(said) if line.startswith(ERROR)), None)
     words = said[-1:] if error is None else said[error:]
-    return " ".join(words).removeprefix(ERROR)[:LONGEST_WORDS], error is not None
+    return "; ".join(words).removeprefix(ERROR)[:LONGEST_WORDS], error is not None
 
 
 def append_line(log: Path, line: str) -> None:
