@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+
+ENDING = re.compile(r"trial \d+ *(complete|pruned|fail) ")  # how the line begins that tells of a trial's end
 
 
 def duration(seconds: float) -> str:

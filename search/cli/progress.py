@@ -97,10 +97,13 @@ class LiveProgress(LineProgress):
 
 
 def ending_line(search: SearchView, trial: FrozenTrial) -> Text:
-    """`trial 12  complete  1.7431  best 1.7102 (trial 7)  [13/40]` and why it ended."""
+    """`trial 12  complete  1.7431  best 1.7102 (trial 7)  [13/40]` and why it ended.
+
+    `formatting.ENDING` knows such a line.
+    """
     value = "-" if trial.value is None else _value(trial.value)
     line = Text.assemble(
-        f"trial {trial.number:<4}",
+        f"trial {trial.number:<3} ",
         (f"{trial.state.name.lower():<9}", STYLES[state_of(trial)]),
         f"{value:>9}",
     )

@@ -72,10 +72,10 @@ def _table(listed: Studies, queue: Sequence[QueuedStudy]) -> Table:
     from .views import number
 
     known: dict[str, ListedStudy] = {study.name: study for study in listed.studies}
-    table = frameless()
-    for title in ("study", "state", "metric", "best", "trials", "", "ends", ""):
-        right = title in ("best", "trials")
-        table.add_column(title, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
+    table = frameless(expand=True)
+    for title in ("study", "state", "metric", "best", "trials", "", "ends"):
+        table.add_column(title, justify="right" if title in ("best", "trials") else "left", no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)  # what the others leave
     rows = [(each.study, each) for each in queue if each.study in known]
     for name, queued in rows:
         study, state = known.pop(name), queued.state.state

@@ -13,6 +13,7 @@ from ...storage.pages import StudyHead, study_head
 from ...storage.rows import MOST_NAMED, TRIALS, read_trials
 from ...storage.studies import SPEC
 from ...storage.workspace import Workspace
+from ..formatting import ENDING
 from ..operations.studies import ListedStudy, list_studies, listed_study
 from ..operations.watch import LogFile
 from ..results.study import stored_spec
@@ -106,7 +107,10 @@ class ChangedRows:
         }
 
     def said(self) -> Iterator[Event]:
-        """What drivers have said since the last call, line by line; of studies that are searched now."""
+        """What drivers have said since the last call, line by line; of studies that are searched now.
+
+        Not that a trial has ended, which is an event of its own.
+        """
         for name, known in list(self._known.items()):
             if known.searching is None and name not in self._logs:
                 continue
@@ -121,7 +125,7 @@ class ChangedRows:
             length = sum(len(line.encode()) for line in lines)
             self._logs[name] = part.begin + (length if "\ufffd" not in part.text else part.end - part.begin)
             for line in lines[-MOST_SAID:]:
-                if text := line.rstrip():
+                if (text := line.rstrip()) and not ENDING.match(text):
                     yield Event("said", {"study": name, "text": text}, name)
             if known.searching is None:
                 del self._logs[name]

@@ -246,9 +246,10 @@ def _read(server: Teller, study: str, search: FollowedSearch) -> None:
         search.curves |= server.reported(study=study, trials=running)
     age = time.monotonic() - search._read
     queued = next((each for each in _queue(server) if each.study == study), None)
+    before = search.state
     if queued is not None:
         search.state, search.reason = queued.state.state, queued.state.reason
-    if search.report is None or queued is None or age > REPORT_SECONDS or search.state in OVER:
+    if search.report is None or queued is None or age > REPORT_SECONDS or search.state != before:
         search.take(server.show(study=study))
     if queued is None and search.report is not None:  # no queue has it
         search.state = "running" if search.report.searching else "stopped"

@@ -11,6 +11,7 @@ import pytest
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.progress import LineProgress, ending_line, picture, sparkline
 from hpsearch.search.engine.driver import Driver
+from hpsearch.search.formatting import ENDING
 from hpsearch.spaces import Spec
 
 from ...support.driving import DrivenStudy
@@ -77,7 +78,9 @@ def test_a_stop_is_said(driver: Driver) -> None:
 
 def test_a_trial_that_ended_is_a_line(driver: Driver, lines: LineProgress) -> None:
     assert isinstance(lines.console.file, io.StringIO)
-    assert lines.console.file.getvalue() == "trial 0   complete    1.2500  best so far  [1/4]\n"
+    line = lines.console.file.getvalue()
+    assert line == "trial 0   complete    1.2500  best so far  [1/4]\n"
+    assert ENDING.match(line)
     assert ending_line(driver, driver.trials[0]).plain == "trial 0   complete    1.2500  best so far  [1/4]"
 
 
