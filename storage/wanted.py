@@ -114,9 +114,13 @@ class Wanted:
 
     def to(self, desired: Desired, by: str | None, now: float) -> Wanted:
         """What is wanted once somebody asks for `desired`; to run again forgets why it failed."""
-        again = {"failure": None, "killed": ()} if desired == "run" else {"preempted": None}
         changed = now if desired != self.desired else self.changed
-        return replace(self, desired=desired, by=by, changed=changed, **again)
+        again = self.forgiven() if desired == "run" else replace(self, preempted=None)
+        return replace(again, desired=desired, by=by, changed=changed)
+
+    def forgiven(self) -> Wanted:
+        """The same, whatever its drivers have come to before."""
+        return replace(self, failure=None, killed=())
 
     def begun(self, server: str, now: float) -> Wanted:
         """What is wanted of a study whose driver starts now; the same where it is not to start."""

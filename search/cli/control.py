@@ -35,6 +35,9 @@ def pause(study: options.Study, storage: options.Storage = None, runs: options.R
     from ..operations import control
 
     done = places.place(storage, runs)(control.pause, study=study)
+    if done.over:
+        printing.say(f'nothing is left to do in "{study}", so there is nothing to pause')
+        return
     where = commands.finding(storage, runs)
     asked = "asked the search to pause" if done.searching else "it waits, and its place in the queue stays"
     printing.say(f"{asked}; to resume it: {commands.command('resume', study, *where)}")
@@ -49,6 +52,8 @@ def resume(study: options.Study, storage: options.Storage = None, runs: options.
 
     done = places.place(storage, runs)(control.resume, study=study)
     queued = "it is queued again; its service (hpsearch serve) starts it when there is room"
+    if done.over:
+        queued = f'nothing is left to do in "{study}"; a larger budget, or a trial to try, gives it more'
     printing.say("asked the search to resume" if done.searching else queued)
 
 
@@ -88,8 +93,11 @@ def retry(
     what = f"trial{'s' if len(done.trials) > 1 else ''} {', '.join(map(str, done.trials))}"
     if done.searching:
         printing.say(f"{what}: the search tries again")
+    elif done.wanted == "run":
+        printing.say(f"{what}: its service (hpsearch serve) tries again when there is room")
     else:
-        printing.say(f"{what}: the next search of this study tries again (hpsearch run)")
+        on = commands.command("run", "--study", study, *commands.finding(storage, runs))
+        printing.say(f"{what}: the next search of this study tries again: {on}")
 
 
 def try_config(

@@ -43,6 +43,7 @@ class Steered(Value):
     searching: bool  # whether a search took it; else the study itself was changed, where that was possible
     trials: tuple[int, ...] = ()  # that it was about; none where it was about the whole search
     wanted: str | None = None  # of a study that a service has: run, pause or stop
+    over: bool = False  # whether the search has nothing left to do
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ def kill(*, workspace: Workspace, study: str, trial: int, by: str | None = None)
 def retry(*, workspace: Workspace, study: str, trial: int | None = None, by: str | None = None) -> Steered:
     """Try a failed trial again, or all of them: same number and parameters, from the last checkpoint.
 
+    A service that has the study starts its search again, where the search had failed by such trials.
     Raises `SearchError` where the trial has not failed, or none has.
     """
     stored = find_study(workspace, study)
@@ -127,7 +129,8 @@ def retry(*, workspace: Workspace, study: str, trial: int | None = None, by: str
             for number in failed:
                 live.revive(number, FAILURE_ATTRS)
             live.set_study_user_attr(live.get_study_id_from_name(live.born), PHASE, Phase.SEARCHING)
-    return Steered(study, searching, failed)
+    forgiven = change_wanted(open_tables(workspace.url), study, lambda wanted: wanted and wanted.forgiven())
+    return Steered(study, searching, failed, wanted=None if forgiven is None else forgiven.desired)
 
 
 def try_config(
@@ -193,7 +196,8 @@ def _steered(workspace: Workspace, study: str, what: str, desired: Desired, by: 
     if not sent and wanted is None and what != "stop":
         otherwise = "; hpsearch run continues the study" * (what == "resume")
         raise SearchError(f'no search of "{study}" is running{otherwise}', code="not-searching")
-    return Steered(study, sent, wanted=None if wanted is None else wanted.desired)
+    over = not sent and stored.study.user_attrs.get(PHASE) == Phase.OVER
+    return Steered(study, sent, wanted=None if wanted is None else wanted.desired, over=over)
 
 
 def want(workspace: Workspace, study: str, desired: Desired, by: str | None = None) -> Wanted | None:

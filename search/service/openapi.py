@@ -60,6 +60,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
         description="Searches submitted, queued, watched and steered from anywhere.",
         routes=app.routes,
     )
+    found["paths"] = dict(sorted(found["paths"].items()))  # whatever the order in which routes are tried
     scopes = {(route.path_format, method): scope for route, method, scope in scopes_of_routes()}
     for path, methods in found["paths"].items():
         for method, operation in methods.items():
