@@ -114,6 +114,9 @@ def _params(params: Section, made: Converted, *, is_optuna: bool) -> None:
     parser = OverridesParser.create()
     for name, value in params.data.items():
         with params.source.part():
+            if name.startswith("~"):
+                message = f"deletes {name[1:]} from the configuration, and gives it no value"
+                raise params.fault(name, f"{message}: write {name} as a word of objective.command")
             if isinstance(value, dict | list) or value is None:
                 raise params.fault(name, f"must be a text such as interval(0, 1), not {show(value)}")
             text = value if isinstance(value, str) else draws.literal(value)
@@ -126,6 +129,9 @@ def _params(params: Section, made: Converted, *, is_optuna: bool) -> None:
             except SpaceError:
                 raise
             except Exception as error:  # of Hydra and of its parser, which share no base
+                if "glob(" in text:  # which needs the configuration's own folders
+                    message = "names files of the configuration: list them, choice(a, b)"
+                    raise params.fault(name, f"{show(text)} {message}") from None
                 first = str(error).partition("\n")[0]
                 raise params.fault(
                     name, f"{show(text)} is no value in Hydra's grammar: {first[:200]}"
@@ -134,8 +140,6 @@ def _params(params: Section, made: Converted, *, is_optuna: bool) -> None:
 
 def _of_override(params: Section, name: str, override: Any, *, is_optuna: bool) -> Draw:
     """The values of an override: as Optuna's distributions have them, or all as Hydra's own sweeper."""
-    from hydra.core.override_parser.types import Transformer
-
     if not override.is_sweep_override():
         value = _plain(override.value())
         if "${" in draws.literal(value):
@@ -143,16 +147,27 @@ def _of_override(params: Section, name: str, override: Any, *, is_optuna: bool) 
         return draws.constant(value)
     value = override.value()
     tags = set(getattr(value, "tags", ()))
-    if strange := sorted(tags - {"log"}):
-        message = f"has the tag {show(strange[0])}, which Optuna's sweeper ignores: the range would be linear"
-        raise params.fault(name, f"{message}; write log")
+    strange = sorted(tags - {"log"})
     if override.is_interval_sweep():
+        if strange:
+            message = f"has the tag {show(strange[0])}, which Optuna's sweeper ignores"
+            raise params.fault(name, f"{message}: the range would be linear; write log, or no tag")
         whole = type(value.start) is int and type(value.end) is int
         if whole:
             return drawn(params, draws.log_whole if tags else draws.whole, value.start, value.end, key=name)
         return drawn(params, draws.log_uniform if tags else draws.uniform, value.start, value.end, key=name)
-    if tags:
+    if "log" in tags:
         raise params.fault(name, "has the tag log, which counts only for an interval")
+    draw = _of_values(params, name, override, is_optuna=is_optuna)
+    ignored = f"sweepers there ignore its tag {', '.join(strange)}"
+    return draw.remarked(ignored) if strange else draw
+
+
+def _of_values(params: Section, name: str, override: Any, *, is_optuna: bool) -> Draw:
+    """The values of a choice or a range."""
+    from hydra.core.override_parser.types import Transformer
+
+    value = override.value()
     shuffled, value.shuffle = getattr(value, "shuffle", False), False  # an order, which choices lack
     if override.is_range_sweep() and is_optuna and not shuffled:
         if float in (type(value.start), type(value.stop), type(value.step)):

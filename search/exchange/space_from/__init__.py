@@ -132,7 +132,9 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
     yield "parameters:"
     yield from (entry.line for entry in entries if entry.searched)
     if constants := [entry for entry in entries if not entry.searched]:
-        yield "  # Not searched; to search one, give it {min: ..., max: ...} or a list."
+        flags = any(isinstance(each.setting.value, bool) for each in constants)
+        a_list = "a list, a flag [true, false]" if flags else "a list"
+        yield f"  # Not searched; to search one, give it {{min: ..., max: ...}} or {a_list}."
         yield from (entry.line for entry in constants)
     if baseline := [entry.baseline for entry in entries if entry.baseline]:
         yield ""

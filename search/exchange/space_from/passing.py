@@ -15,10 +15,12 @@ from .fields import Setting
 from .syntax import is_number
 
 Form = Literal["switch", "flag", "words", "repeat", "own"]
-# Flags that are worth a search; others, such as --verbose, stay as they are.
+# Flags that change what is learnt. Others stay as they are: those of speed and memory (--fp16, --flash,
+# --compile), and those that only the script knows, such as --verbose.
 WORTH_A_SEARCH = re.compile(
     r"(use_|with_|enable_)?(nesterov|amsgrad|rslora|dora|bias|(batch|layer|group|weight|rms)_?norm(alization)?|ema"
-    r"|augment\w*|augmentation|residual|mixup|cutmix|swa|tie_\w+|scale_\w+|normalize\w*|pre_?norm|stochastic_depth)"
+    r"|augment\w*|residual|mixup|cutmix|swa|tie_\w+|scale_\w+|normalize\w*|pre_?norm|stochastic_depth"
+    r"|bidirectional|qk_?norm|rope|rotary\w*|gated\w*|freeze_\w+|packing|centered|decoupled?_\w+|balanced\w*)"
 )
 ADDS = "its values are added to its default"
 NOT_LIKE_ITS_DEFAULT = "the values of its default are not like those that it takes"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..convert.draws import HELPER, RAW, Draw, floored, rounded
+from ..convert.draws import HELPER, RAW, Draw, Unsaid, floored, normal, rounded
 from .found import FoundParameter, FoundSearch
 from .scope import Scope, Unreadable
 from .syntax import keywords, name_of, nodes_of, root_of
@@ -29,7 +29,7 @@ RANGES = {
 }
 UPPER_IS_OUTSIDE = ("randint", "lograndint")
 CHOICES = ("choice", "grid_search")
-UNBOUNDED = ("randn", "qrandn")
+NORMAL = {"randn": ("mean", "sd"), "qrandn": ("mean", "sd", "q")}
 SCHEDULERS = {  # the method of a space, and the options of both by their names
     "ASHAScheduler": ("asha", {"grace_period": "min", "max_t": "max", "reduction_factor": "eta"}),
     "AsyncHyperBandScheduler": ("asha", {"grace_period": "min", "max_t": "max", "reduction_factor": "eta"}),
@@ -172,9 +172,8 @@ class _Tuner:
         elif isinstance(node, ast.Call) and kind == "choice":
             given = node.args[0] if node.args else keywords(node).get("categories")
             self._choices(name, node, given, is_grid=False)
-        elif kind in UNBOUNDED:
-            told = f"{ast.unparse(node)} has no bounds: write a range for {name}, with prior: {{at: ...}}"
-            found.note(node, told)
+        elif isinstance(node, ast.Call) and kind in NORMAL:
+            self._normal(name, node, NORMAL[kind])
         elif kind == "sample_from" or isinstance(node, ast.Lambda):
             found.note(node, f"{name} is a function of the others: write {name}: {{expr: ...}}")
         elif isinstance(node, ast.Dict) or kind == "dict":
@@ -220,6 +219,19 @@ class _Tuner:
         if draw is not None:
             says = self._rounded(name, node, draw)
         self._found.add(FoundParameter(name, says, node.lineno))
+
+    def _normal(self, name: str, node: ast.Call, names: Sequence[str]) -> None:
+        """A normal distribution: the range around its mean, with a prior there."""
+        given = dict(zip(names, node.args, strict=False)) | keywords(node)
+        standard = {"mean": ast.Constant(0.0), "sd": ast.Constant(1.0)}
+        try:
+            draw = normal(*(self._scope.value((standard | given).get(each), {}) for each in names))
+        except (Unreadable, Unsaid, TypeError, ValueError, ArithmeticError):
+            self._found.note(node, f"{name}: {ast.unparse(node)} cannot be read; write it yourself")
+            return
+        self._found.note(node, f"{name}: {'; '.join(draw.remarks)}")
+        self._others += draw.is_searched
+        self._found.add(FoundParameter(name, draw.value, node.lineno))
 
     def _rounded(self, name: str, node: ast.Call, draw: Draw) -> Any:
         """The value of a parameter that is calculated from a helper, which is added before it."""

@@ -547,10 +547,12 @@ REFUSED = {
     ): "is of Hydra's ax sweeper",
 }
 IN_HYDRAS_GRAMMAR = {
-    "x: tag(lgo, interval(1, 2))": 'has the tag "lgo", which Optuna\'s sweeper ignores: the range would be linear',
+    "x: tag(lgo, interval(1, 2))": 'has the tag "lgo", which Optuna\'s sweeper ignores: the range would be linear; write log, or no tag',
     "x: interval(1)": "is no value in Hydra's grammar",
     "x: interval(": "is no value in Hydra's grammar",
-    "x: glob(*)": "is no value in Hydra's grammar",
+    "x: glob(*)": "names files of the configuration: list them",
+    "~x: choice(1, 2)": "params.~x: deletes x from the configuration, and gives it no value: write ~x",
+    "~x: null": "params.~x: deletes x from the configuration",
     "x: tag(log, choice(1, 2))": "has the tag log, which counts only for an interval",
     "x: tag(log, interval(0, 2))": "params.x: begins at 0.0; a logarithmic range begins above 0",
     "x: choice(1, 1)": "params.x: 1 is listed twice",
@@ -575,6 +577,12 @@ def test_hydras_grammar_is_hydras(here: Path, subtests: pytest.Subtests) -> None
                 f"hydra:\n  sweeper:\n    n_trials: 3\n    params:\n      {line}\n      y: range(3)\n"
             )
             assert message in said and said.startswith("other.yaml:5:")
+
+
+def test_a_tag_of_a_choice_changes_nothing_in_hydra_either(here: Path) -> None:
+    pytest.importorskip("hydra")
+    text = text_of("hydra:\n  sweeper:\n    n_trials: 3\n    params:\n      x: tag(mine, choice(1, 2))\n")
+    assert "  # sweepers there ignore its tag mine\n  x: [1, 2]" in text
 
 
 def _text(text: str) -> str | None:

@@ -334,7 +334,18 @@ def test_what_a_space_cannot_say_of_a_param_space_is_told(read: Read) -> None:
     told = [line for line in text.splitlines() if line.startswith("# train.py, line")]
     for line, name in enumerate(("normal", "of", "twice", "maps", "q", "path"), start=5):
         assert any(f"line {line}: " in each and name in each for each in told), name
-    assert spec.parameters.keys() == {"x", "twice", "q", "q_raw"}
+    assert spec.parameters.keys() == {"x", "normal", "twice", "q", "q_raw"}
+
+
+def test_a_normal_distribution_in_a_script_is_one_of_another_tools_file(read: Read) -> None:
+    space = '{"a": tune.randn(2, 0.5), "b": tune.qrandn(mean=10, sd=2, q=1), "c": tune.randn(0, S)}'
+    spec, text = read(f"from ray import tune\ndef f(config): ...\ntune.Tuner(f, param_space={space})\n")
+    a, b = spec.parameters["a"], spec.parameters["b"]
+    assert isinstance(a, Range) and isinstance(b, Range) and a.prior is not None and b.prior is not None
+    assert (a.min, a.max, a.prior.at) == (0.5, 3.5, 2.0)
+    assert (b.min, b.max, b.step, b.prior.at) == (4.0, 16.0, 1.0, 10.0)
+    assert "line 3: a: there the value is normally distributed with mean 2 and deviation 0.5" in text
+    assert "line 3: c: tune.randn(0, S) cannot be read" in text
 
 
 @pytest.mark.parametrize(
