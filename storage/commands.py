@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import optuna
+from optuna.storages import RDBStorage
 
 from .damage import readable
+from .database import Tables
+from .rows import STUDY_USER
 
 COMMAND_PREFIX = "hpsearch:command:"  # followed by something unique: a study attribute that holds a command
 ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks several times a second
-
-
+_OF_A_PROCESS = ("stop", "pause", "resume")  # the others are about the study, whoever searches it
 _KINDS = {"trial": int, "driver": int, "by": str, "budget": dict, "params": dict, "request": str}  # in JSON
 
 
@@ -30,6 +31,11 @@ class StudyCommand:
     budget: dict[str, Any] | None = None  # the new one
     params: dict[str, Any] | None = None  # to be tried: Optuna's labels of searched parameters
     request: str | None = None  # by which the trial is found that this enqueues
+
+    @property
+    def is_for_a_process(self) -> bool:
+        """Whether it says something to one driver, and nothing to the next."""
+        return self.do in _OF_A_PROCESS
 
     @classmethod
     def parse(cls, stored: str) -> StudyCommand:
@@ -54,12 +60,13 @@ def send(study: optuna.Study, asked: StudyCommand) -> str:
     return key
 
 
-def command(study: optuna.Study, asked: StudyCommand) -> bool:
-    """Ask the driver of a study for something; whether it took the command within a few seconds."""
-    key = send(study, asked)
-    deadline = time.monotonic() + ANSWER_SECONDS
-    while time.monotonic() < deadline:
-        time.sleep(0.1)
-        if key not in study.user_attrs:
-            return True
-    return False
+def is_there(study: optuna.Study, key: str) -> bool:
+    """Whether a command is still to be taken."""
+    with readable():
+        return key in study.user_attrs
+
+
+def withdraw(database: RDBStorage | Tables, key: str) -> bool:
+    """Take a command back; False where a driver has taken it."""
+    with readable(), database.engine.begin() as connection:
+        return bool(connection.execute(STUDY_USER.delete().where(STUDY_USER.c.key == key)).rowcount)

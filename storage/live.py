@@ -77,7 +77,6 @@ class LiveStorage(StudyInMemory):
         self._news: list[str] = []
         self._refused: dict[int, str] = {}  # trials that were reset to the database's state, and why
         self._set_back: set[int] = set()  # trials whose end the database has not accepted since
-        self._early: list[StudyCommand] = []  # sent to this process while it started
         self._study_user: dict[str, Any] = {}  # the study's attributes in the database
         self._study_system: dict[str, Any] = {}
         try:
@@ -121,23 +120,33 @@ class LiveStorage(StudyInMemory):
         return refused
 
     def take_commands(self) -> list[StudyCommand]:
-        """The commands of other processes since the last call. Raises as `flush` does."""
-        of_study = STUDY_USER.c.study_id == self._row
-        commands = STUDY_USER.c.key.startswith(COMMAND_PREFIX, autoescape=True)
-        query = sqlalchemy.select(STUDY_USER.c.key, STUDY_USER.c.value_json).where(of_study, commands)
-        in_order = query.order_by(STUDY_USER.c.study_user_attribute_id)
+        """The commands of other processes since the last call, and what an earlier driver has left of them.
+
+        Raises as `flush` does.
+        """
         stored: list[str] = []
         try:
             with self._connection.transaction() as connection:
                 if not self._is_mine(connection):
                     raise _ChangedByOthers
-                for key, value in connection.execute(in_order).all():
-                    connection.execute(STUDY_USER.delete().where(of_study, STUDY_USER.c.key == key))
+                for key, value in self._commands(connection):
+                    self._drop_command(connection, key)
                     stored.append(value)
         except _ChangedByOthers:
             self._adapt()  # the next call finds the commands of the renamed study
-        early, self._early = self._early, []
-        return early + [StudyCommand.parse(text) for text in stored]
+        return [StudyCommand.parse(text) for text in stored]
+
+    def _commands(self, connection: sqlalchemy.Connection) -> list[tuple[str, str]]:
+        """The attributes that hold commands, and their values, in the order they were sent."""
+        commands = STUDY_USER.c.key.startswith(COMMAND_PREFIX, autoescape=True)
+        query = sqlalchemy.select(STUDY_USER.c.key, STUDY_USER.c.value_json)
+        query = query.where(STUDY_USER.c.study_id == self._row, commands)
+        in_order = query.order_by(STUDY_USER.c.study_user_attribute_id)
+        return [(key, value) for key, value in connection.execute(in_order)]
+
+    def _drop_command(self, connection: sqlalchemy.Connection, key: str) -> None:
+        mine = STUDY_USER.c.study_id == self._row, STUDY_USER.c.key == key
+        connection.execute(STUDY_USER.delete().where(*mine))
 
     def ended_elsewhere(self) -> list[FrozenTrial]:
         """Trials that are open here but ended by others, as those left them. Raises as `flush` does."""
@@ -167,9 +176,13 @@ class LiveStorage(StudyInMemory):
 
     @uncollected()
     def _load(self) -> None:
-        mine = [command for command in self.take_commands() if command.driver == os.getpid()]
-        self._early = mine  # the others were meant for an earlier driver
-        self._study_user = self._database.get_study_user_attrs(self._row)
+        with self._connection.transaction() as connection:
+            for key, value in self._commands(connection):
+                sent = StudyCommand.parse(value)
+                if sent.is_for_a_process and sent.driver != os.getpid():
+                    self._drop_command(connection, key)  # an earlier one
+        found = self._database.get_study_user_attrs(self._row)
+        self._study_user = {key: value for key, value in found.items() if not key.startswith(COMMAND_PREFIX)}
         self._study_system = self._database.get_study_system_attrs(self._row)
         for key, value in self._study_user.items():
             self.set_study_user_attr(self._study, key, value)

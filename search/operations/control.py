@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Choice, Range, Spec
 from ...storage.attributes import readable_rows
-from ...storage.commands import ANSWER_SECONDS, StudyCommand, command
+from ...storage.commands import ANSWER_SECONDS, StudyCommand, is_there, send, withdraw
 from ...storage.damage import readable
 from ...storage.database import open_storage, open_tables
 from ...storage.live import LiveStorage
@@ -90,13 +90,13 @@ def kill(*, workspace: Workspace, study: str, trial: int, by: str | None = None)
     if victim.state not in (TrialState.RUNNING, TrialState.WAITING):
         state = victim.state.name.lower()
         raise SearchError(f"trial {trial} has ended already: it is {state}", code="trial-state")
-    searching = _sent(stored, StudyCommand("kill", trial, by=by))
+    searching = sent(stored, StudyCommand("kill", trial, by=by))
     if searching:
         state = _end_of(stored, trial).state.name.lower()
         if state != "fail":
             raise SearchError(f"trial {trial} was not killed: it is {state}", code="trial-state")
     else:
-        with _held(stored) as live:
+        with held(stored) as live:
             key = live.trial_id(trial)
             end = killed(by)
             live.set_trial_user_attr(key, "error", end.reason)
@@ -123,9 +123,9 @@ def retry(*, workspace: Workspace, study: str, trial: int | None = None, by: str
             told = f"trial {trial} is {state.name.lower()}; only failed trials are tried again"
             raise SearchError(told, code="trial-state")
         failed = (trial,)
-    searching = _sent(stored, StudyCommand("retry", trial, by=by))
+    searching = sent(stored, StudyCommand("retry", trial, by=by))
     if not searching:
-        with _held(stored) as live:
+        with held(stored) as live:
             for number in failed:
                 live.revive(number, FAILURE_ATTRS)
             live.set_study_user_attr(live.get_study_id_from_name(live.born), PHASE, Phase.SEARCHING)
@@ -162,9 +162,9 @@ def try_config(
         raise UsageError(told, code="request-differs")
     made, searching = there is None, driver_running(workspace, stored.folder) is not None
     if made:
-        searching = _sent(stored, StudyCommand("try", by=by, params=labels, request=request))
+        searching = sent(stored, StudyCommand("try", by=by, params=labels, request=request))
         if not searching:
-            with _held(stored) as live:
+            with held(stored) as live:
                 enqueue(optuna.load_study(study_name=live.born, storage=live), labels, request, by)
                 live.set_study_user_attr(live.get_study_id_from_name(live.born), PHASE, Phase.SEARCHING)
         there = asked_by(stored.study.get_trials(deepcopy=False), request)
@@ -192,12 +192,12 @@ def _steered(workspace: Workspace, study: str, what: str, desired: Desired, by: 
     """Change what is wanted of a study, where a service has it, and tell its search, where one runs."""
     stored = find_study(workspace, study)
     wanted = want(workspace, study, desired, by)
-    sent = _sent(stored, StudyCommand(what, by=by))
-    if not sent and wanted is None and what != "stop":
+    searching = sent(stored, StudyCommand(what, by=by))
+    if not searching and wanted is None and what != "stop":
         otherwise = "; hpsearch run continues the study" * (what == "resume")
         raise SearchError(f'no search of "{study}" is running{otherwise}', code="not-searching")
-    over = not sent and stored.study.user_attrs.get(PHASE) == Phase.OVER
-    return Steered(study, sent, wanted=None if wanted is None else wanted.desired, over=over)
+    over = not searching and stored.study.user_attrs.get(PHASE) == Phase.OVER
+    return Steered(study, searching, wanted=None if wanted is None else wanted.desired, over=over)
 
 
 def want(workspace: Workspace, study: str, desired: Desired, by: str | None = None) -> Wanted | None:
@@ -208,21 +208,26 @@ def want(workspace: Workspace, study: str, desired: Desired, by: str | None = No
     )
 
 
-def _sent(stored: StoredStudy, asked: StudyCommand) -> bool:
-    """Send a command to the search of a study; False where none runs.
+def sent(stored: StoredStudy, asked: StudyCommand) -> bool:
+    """Send a command to the search of a study; False where none runs, or it has ended without taking it.
 
     Raises `SearchError` where the search does not answer.
     """
     here = driver_running(stored.workspace, stored.folder)
     if here is None and stored.workspace.file is not None:
         return False
-    if command(stored.study, replace(asked, driver=here)):
-        return True
-    if here is None:  # of a server's study, the search could have been another machine's
-        return False
-    raise SearchError(
-        f"process {here} searches the study but does not answer; the command stays for it", code="no-answer"
-    )
+    key = send(stored.study, replace(asked, driver=here))
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while is_there(stored.study, key):
+        # Of a server's study, the search could be another machine's; such a command waits for nobody.
+        late, now = time.monotonic() > deadline, driver_running(stored.workspace, stored.folder)
+        if late if here is None else now != here:
+            return not withdraw(open_tables(stored.workspace.url), key)
+        if late:
+            told = f"process {here} searches the study but does not answer; the command stays for it"
+            raise SearchError(told, code="no-answer")
+        time.sleep(0.1)
+    return True
 
 
 def _end_of(stored: StoredStudy, number: int) -> FrozenTrial:
@@ -234,7 +239,7 @@ def _end_of(stored: StoredStudy, number: int) -> FrozenTrial:
 
 
 @contextmanager
-def _held(stored: StoredStudy) -> Iterator[LiveStorage]:
+def held(stored: StoredStudy) -> Iterator[LiveStorage]:
     """A study without a search, to be changed."""
     name = stored.study.study_name
     with driver_lock(stored.workspace, stored.folder):

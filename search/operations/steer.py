@@ -14,7 +14,7 @@ from ...storage import StorageError, studies
 from ...storage.commands import StudyCommand, send
 from ...storage.damage import readable
 from ...storage.database import open_storage
-from ...storage.locks import driver_lock, driver_running
+from ...storage.locks import driver_running
 from ...storage.rows import STUDIES
 from ...storage.studies import find_study
 from ...storage.wanted import Desired, Priority, Slots, Wanted, change_wanted
@@ -22,6 +22,7 @@ from ...storage.workspace import Workspace
 from ..errors import SearchError, UsageError
 from ..results.study import backend_of, space_of, stored_spec
 from ..values import Value
+from .control import held, sent
 
 COMMAND_OF: dict[Desired, str] = {"run": "resume", "pause": "pause", "stop": "stop"}
 
@@ -123,20 +124,20 @@ def set_budget(workspace: Workspace, study: str, change: Mapping[str, Any], by: 
     if changed.budget == spec.budget:
         return changed
     command = StudyCommand("budget", by=by, budget=changed.budget.model_dump(mode="json"))
-    here = driver_running(workspace, stored.folder)
-    if here is not None:
-        send(stored.study, replace(command, driver=here))
-        return changed
-    try:
-        with driver_lock(workspace, stored.folder), readable():
-            stored.study.set_user_attr(
-                studies.SPEC, spec.model_copy(update={"budget": changed.budget}).to_json()
-            )
-            stored.study.set_user_attr(studies.PHASE, studies.Phase.SEARCHING)
-    except StorageError as error:
-        if error.code != "name-taken":
-            raise
-        send(stored.study, command)  # its driver has just begun
+    for again in (True, False):
+        if sent(stored, command):
+            break
+        try:
+            with held(stored) as live:
+                key = live.get_study_id_from_name(live.born)
+                left = stored_spec(study, live.get_study_user_attrs(key)[studies.SPEC])
+                changed = left.model_copy(update={"budget": changed.budget})
+                live.set_study_user_attr(key, studies.SPEC, changed.to_json())
+                live.set_study_user_attr(key, studies.PHASE, studies.Phase.SEARCHING)
+            break
+        except StorageError as error:
+            if error.code != "name-taken" or not again:  # a driver has just begun, and can be told
+                raise
     return changed
 
 

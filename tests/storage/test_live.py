@@ -244,18 +244,24 @@ def test_attributes_of_other_programs_are_seen_and_kept(opened: Any) -> None:
     assert other.user_attrs == {"theirs": 1, "ours": 3}, "written again only when it changes"
 
 
-def test_commands_are_for_the_driver_they_name(opened: Any) -> None:
+def test_commands_to_a_process_are_for_the_driver_they_name(opened: Any) -> None:
+    """What an earlier driver has not obeyed does not stop this one; what is about the study still holds."""
     other = optuna.load_study(study_name="s", storage=opened())
     other.set_user_attr("hpsearch:command:1", {"do": "stop", "driver": 1})
     other.set_user_attr("hpsearch:command:2", {"do": "pause"})
-    other.set_user_attr("hpsearch:command:3", {"do": "kill", "trial": 3, "driver": os.getpid()})
+    other.set_user_attr("hpsearch:command:3", {"do": "pause", "driver": os.getpid()})
+    other.set_user_attr("hpsearch:command:4", {"do": "kill", "trial": 3, "driver": 1})
     live = LiveStorage(opened(), "s")
-    assert other.user_attrs == {}
-    other.set_user_attr("hpsearch:command:4", {"do": ["stop"]})
-    early, odd = live.take_commands()
-    assert early == StudyCommand("kill", 3, os.getpid()), "asked while this one began"
+    assert set(other.user_attrs) == {"hpsearch:command:3", "hpsearch:command:4"}
+    assert not live.get_study_user_attrs(live.get_study_id_from_name("s"))
+    other.set_user_attr("hpsearch:command:5", {"do": ["stop"]})
+    early, left, odd = live.take_commands()
+    assert early == StudyCommand("pause", driver=os.getpid()), "asked while this one began"
+    assert left == StudyCommand("kill", 3, 1)
     assert odd.do == '{"do": ["stop"]}'
     assert live.take_commands() == []
+    live.flush()
+    assert other.user_attrs == {}
 
 
 def test_a_study_in_a_damaged_database_is_not_taken_for_deleted(tmp_path: Path, opened: Any) -> None:

@@ -23,11 +23,12 @@ from hpsearch.search.cli import views
 from hpsearch.search.cli.app import app
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.errors import SearchError, UsageError
+from hpsearch.search.operations import control
 from hpsearch.search.operations import show as operations
 from hpsearch.search.results.report import study_report
 from hpsearch.search.results.trials import TrialRow, trial_row
 from hpsearch.spaces import loads
-from hpsearch.storage import StorageError, commands, files, locks, studies
+from hpsearch.storage import StorageError, files, locks, studies
 from hpsearch.storage.workspace import Workspace
 
 COMMAND = [sys.executable, "-c", "from hpsearch.search.cli import main; main()"]
@@ -382,7 +383,7 @@ def test_a_study_whose_trials_were_all_lost_is_looked_into_before_it_is_longer(
 def test_stop_asks_the_driver(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, runs = f"sqlite:///{copied}", copied.parent / "runs"
     assert 'no search of "curves" is running' in call(copied, "stop", "curves").stderr
-    monkeypatch.setattr(commands, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(control, "ANSWER_SECONDS", 0.2)
     with locks.driver_lock(Workspace(url, runs), "curves"):
         with pytest.raises(
             SearchError, match=rf"process {os.getpid()} searches the study but does not answer"
@@ -410,7 +411,7 @@ def test_a_trial_that_ended_by_itself_was_not_killed(
         study.tell(trial, state=state)
         return True
 
-    monkeypatch.setattr("hpsearch.search.operations.control._sent", told)
+    monkeypatch.setattr("hpsearch.search.operations.control.sent", told)
     if state == TrialState.FAIL:
         assert "killed trial 0; to try it again" in call(database, "kill", "one", "0").output
         return
