@@ -18,6 +18,7 @@ from ...objectives.info import ObjectiveInfo
 from ...objectives.user.function import library_of
 from ...spaces import Choice, Constant, Issue, SpaceError, Spec, load, loads
 from ...spaces.errors import hint
+from .bundles.store import Bundles
 from .problems import Problem, problem
 from .tokens import Caller
 
@@ -31,6 +32,17 @@ def read(content: str | Mapping[str, Any]) -> Spec:
     if isinstance(content, str):
         return loads(content, FILE, preset_values)
     return load(content, preset_values)
+
+
+def code_folder(bundles: Bundles, sha256: str | None, caller: Caller) -> Path | None:
+    """The folder of the code that came before a space. Raises `Problem` where it may not, or did not."""
+    if sha256 is None:
+        return None
+    if "code" not in caller.scopes:
+        raise problem("scope-missing", 'a bundle needs the scope "code"', needs="code")
+    if not bundles.has(sha256):
+        raise problem("no-such-bundle", f"there is no bundle {sha256}; send it first")
+    return bundles.path(sha256)
 
 
 def allowed(spec: Spec, caller: Caller, roots: Sequence[Path], bundle: Path | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import parse_qsl
@@ -120,18 +120,24 @@ class Calls:
         )
 
 
-def text_of_space(space: Source | Spec) -> tuple[dict[str, Any], str | None]:
-    """A space as the body of a request, and what its file is called in messages.
+def text_of_space(space: Source | Spec) -> tuple[dict[str, Any], str | None, Spec | None]:
+    """A space as the body of a request, what its file is called in messages, and what it is here.
 
-    The text is sent as it is, so that the server finds mistakes at their lines. Raises `SpaceError` where a
-    file cannot be read.
+    The text is sent as it is, so that the server finds mistakes at their lines: with one it is None here.
+    Raises `SpaceError` where a file cannot be read.
     """
-    from ....spaces import Spec
+    from ....objectives.guides import preset_values
+    from ....spaces import SpaceError, Spec, load, loads
     from ....spaces.loader import source_text
 
     if isinstance(space, Spec):
-        return {"space": space.to_json()}, None
+        return {"space": space.to_json()}, None, space
+    spec = None
     if isinstance(space, Mapping):
-        return {"space": dict(space)}, "<dict>"
-    text, file, _ = source_text(space)
-    return {"text": text}, file
+        with suppress(SpaceError):
+            spec = load(space, preset_values)
+        return {"space": dict(space)}, "<dict>", spec
+    text, file, folder = source_text(space)
+    with suppress(SpaceError):
+        spec = loads(text, file, preset_values).in_folder(folder)
+    return {"text": text}, file, spec

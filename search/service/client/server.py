@@ -114,15 +114,11 @@ class Server(Results):
         """
         from ...operations.submit import Submitted
         from ...preflight.objective import load_space
-        from .code import code_of
 
         spec = load_space(space)
         spec = spec.override(**changes) if changes else spec
-        code = None if bundle is not None else code_of(spec, cwd or Path.cwd())
-        if code is not None:
-            sent = self.send_bundle(folder=code.folder, needed=code.needed)
-            bundle = sent.sha256
-            say(sent.in_words(code.folder))
+        if bundle is None:
+            bundle = self._send_code(spec, cwd or Path.cwd(), say)
         body = {
             "space": spec.to_json(),
             "backend": backend,
@@ -238,12 +234,14 @@ class Server(Results):
         return self._as(ConvertedSpace, self._call("POST", "/v1/spaces/convert", body=body))
 
     def validate(self, *, space: Source | Spec, imports: bool = False) -> ValidSpace:
-        """Check a space, and say how the server understands it."""
+        """Check a space, and say how the server understands it. Code of one's own is sent along."""
         from ...operations.spaces import ValidSpace, name_in_messages
 
         if imports:
             raise UsageError("a server imports no objective to check a space", code="here-only")
-        body, file = text_of_space(space)
+        body, file, spec = text_of_space(space)
+        if spec is not None and (bundle := self._send_code(spec, Path.cwd())) is not None:
+            body["bundle"] = bundle
         found = self._as(ValidSpace, self._call("POST", "/v1/spaces/validate", body=body, file=file))
         return replace(found, file=name_in_messages(space))
 
@@ -256,6 +254,18 @@ class Server(Results):
         """
         query = {"study": list(studies) or None, "kinds": ",".join(kinds) or None}
         return events(self.connection, query, give_up=give_up)
+
+    def _send_code(
+        self, spec: Spec, cwd: Path, say: Callable[[str], None] = lambda message: None
+    ) -> str | None:
+        """Send what a space needs of this machine; its SHA-256, None where it needs nothing."""
+        from .code import code_of
+
+        if (code := code_of(spec, cwd)) is None:
+            return None
+        sent = self.send_bundle(folder=code.folder, needed=code.needed)
+        say(sent.in_words(code.folder))
+        return sent.sha256
 
     def send_bundle(self, *, folder: str | Path, needed: Sequence[str | Path] = ()) -> SentBundle:
         """Send the code in a folder, unless the server has it: what git tracks there, and what is needed."""

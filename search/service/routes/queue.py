@@ -81,13 +81,7 @@ def put_study(
 ) -> Annotated[Any, Submitted]:
     """Submit a space under this name: 201, or 200 where it is there already; 409 where another is."""
     spec = submission.read(body.space).override(name=study)
-    folder = None
-    if body.bundle is not None:
-        if "code" not in caller.scopes:
-            raise problem("scope-missing", 'a bundle needs the scope "code"', needs="code")
-        if not service.bundles.has(body.bundle):
-            raise problem("no-such-bundle", f"there is no bundle {body.bundle}; send it first")
-        folder = service.bundles.path(body.bundle)
+    folder = submission.code_folder(service.bundles, body.bundle, caller)
     submission.allowed(spec, caller, service.settings.roots, folder)
     try:
         done = submit(

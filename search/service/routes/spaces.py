@@ -24,6 +24,7 @@ class SpaceBody(Body):
 
     text: Text | None = Field(None, description="The text of a space file; issues have their lines.")
     space: dict[str, Any] | None = Field(None, description="What a space file would hold.")
+    bundle: str | None = Field(None, description="The SHA-256 of the code that was sent before.")
 
     @model_validator(mode="after")
     def _one(self) -> SpaceBody:
@@ -70,8 +71,9 @@ def objectives(
 def validate(caller: Reader, service: TheService, body: SpaceBody) -> Annotated[Any, VALID]:
     """How a space is understood; 422 with every mistake in it. Trains nothing, runs nothing."""
     spec = submission.read(body.content)
-    submission.allowed(spec, caller, service.settings.roots)
-    return spaces.validate(space=spec).to_json()
+    folder = submission.code_folder(service.bundles, body.bundle, caller)
+    submission.allowed(spec, caller, service.settings.roots, folder)
+    return spaces.validate(space=spec if folder is None else spec.in_folder(folder)).to_json()
 
 
 @router.post("/spaces/convert", **names("convert"))
