@@ -118,3 +118,16 @@ def test_a_command_prints_the_same_here_and_by_a_server(served: Served, line: st
     here = call(*words, HPSEARCH_STORAGE=served.service.workspace.url)
     there = call(*words, HPSEARCH_SERVER=served.url, HPSEARCH_TOKEN=served.token())
     assert there == here
+
+
+def test_own_code_is_sent_along_to_be_checked(served: Served, folder: Path) -> None:
+    (folder / "mine").mkdir()
+    (folder / "mine/objective.py").write_text(OBJECTIVE)
+    text = SPACE.replace("{folder}/", "").format()
+    (folder / "mine/space.yaml").write_text(text)
+    (folder / "mine/gone.yaml").write_text(text.replace("objective.py", "objectiv.py"))
+    at = {"HPSEARCH_SERVER": served.url, "HPSEARCH_TOKEN": served.token()}
+    code, checked, said = call("validate", "mine/space.yaml", **at)
+    assert (code, said) == (0, "") and checked.startswith("curves: minimize val_loss of objective.py:train\n")
+    code, checked, said = call("validate", "mine/gone.yaml", **at)
+    assert (code, checked) == (2, "") and "'objectiv.py' is not in the bundle" in said
