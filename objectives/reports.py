@@ -136,7 +136,7 @@ class ReportFinder:
         spelled = r"[\s_/.-]?".join(map(re.escape, words)) or re.escape(metric)
         self._named = re.compile(name, re.IGNORECASE)
         self._assigned = re.compile(rf"{name}['\"]?\s*+[:=]", re.IGNORECASE)
-        self._numbered = re.compile(name + _IS_NUMBER, re.IGNORECASE)
+        self._numbered = re.compile(f"({name}){_IS_NUMBER}", re.IGNORECASE)
         self._spelled = re.compile(rf"(?<![\w/.-])({spelled})(?!{_NAME}){_IS_NUMBER}", re.IGNORECASE)
         self._words = re.findall(r"[a-z]+|\d+", metric.lower()) or [""]  # a similar name has one of them
         self._looked = 0  # lines that were searched for similar names
@@ -160,7 +160,7 @@ class ReportFinder:
         similar = [
             f"{'a line looks like a report' if count == 1 else f'{count:,} lines{of} look like reports'} of "
             f"{json.dumps(name)[1:-1]}; the space says {self._metric} ({first})"
-            for name, (count, first) in sorted(self._similar.items(), key=lambda each: -each[1][0])
+            for name, (count, first) in sorted(self._similar.items(), key=self._farther)
         ]
         return next(
             (list(told)[:MAX_NEAR_MISSES] for told in (self._unusable, numbered, similar, named) if told), []
@@ -199,12 +199,14 @@ class ReportFinder:
         is_named = self._metric.lower() in lower
         if is_named and "{" in text and self._assigned.search(text):
             self.add_unusable(text, "is not a JSON object with that key", number)
-        elif is_named and self._numbered.search(text):
-            self._seen[0].append(f"{self._place(number)}{quoted(text)}")
+        elif is_named and (numbered := self._numbered.search(text)) and numbered[1] == self._metric:
+            self._seen[0].append(f"{self._printed(number)} {quoted(text)}, which is no report")
+        elif is_named and numbered:
+            self._add_similar(numbered[1], text, number)
         elif (name := self._similar_in(text, lower)) is not None:
             self._add_similar(name, text, number)
         elif is_named and self._named.search(text):
-            self._seen[1].append(f"{self._place(number)}{quoted(text)}")
+            self._seen[1].append(f"{self._printed(number)} {quoted(text)}, which is no report")
 
     @property
     def looks(self) -> bool:
@@ -227,16 +229,27 @@ class ReportFinder:
         """Count a line that looks like a report of another name."""
         count, first = self._similar.get(name, (0, ""))
         if count or len(self._similar) < MAX_SIMILAR_NAMES:
-            self._similar[name] = (count + 1, first or f"{self._place(number)}{quoted(text)}")
+            place = f"line {number:,} of {self._output}, " if number else ""
+            self._similar[name] = (count + 1, first or f"{place}{quoted(text)}")
 
-    def _place(self, number: int) -> str:
-        return f"line {number:,} of {self._output}, " if number else ""
+    def _farther(self, similar: tuple[str, tuple[int, str]]) -> tuple[bool, int]:
+        """Sorts other spellings of the metric before other names, and frequent ones first."""
+        name, (count, _) = similar
+        return letters_of(name) != letters_of(self._metric), -count
+
+    def _printed(self, number: int) -> str:
+        return f"line {number:,} of {self._output} is" if number else "it printed"
 
 
 def quoted(text: str) -> str:
     """A line in quotes for a message, shortened if it is long."""
     text = " ".join(text.split())
     return f'"{text if len(text) <= MAX_QUOTED_LETTERS else text[:MAX_QUOTED_LETTERS] + "…"}"'
+
+
+def letters_of(name: str) -> str:
+    """The letters and digits of a name: the same for `val_loss`, `Val-Loss` and `val/loss`."""
+    return "".join(filter(str.isalnum, name)).casefold()
 
 
 @lru_cache(maxsize=1024)

@@ -117,8 +117,7 @@ class CommandObjective:
         for kind, text in source.remarks():
             delivery.trial.remark(kind, text)
         if source.unusable:
-            unusable = f"it printed lines that are not valid reports: {' and '.join(source.unusable)}"
-            delivery.trial.remark("unusable", unusable)
+            delivery.trial.remark("unusable", f"reports are left out: {' and '.join(source.unusable)}")
         return delivery.value
 
 
@@ -212,9 +211,8 @@ class _Delivery:
 
 
 def _in_words(near_misses: Sequence[str], errors: str) -> str:
-    """The output of a script that may explain its failure."""
-    printed = [f"it printed {' and '.join(near_misses)}"] if near_misses else []
-    return "; ".join(printed + ([f"standard error ends with {errors}"] if errors else []))
+    """What may explain the failure of a script."""
+    return "; ".join([*near_misses, *([f"standard error ends with {errors}"] if errors else [])])
 
 
 def _started(words: list[str], environment: dict[str, str], *, leads: bool) -> Process:

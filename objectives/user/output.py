@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import IO, BinaryIO, NamedTuple
 
 from ..reports import quoted
+from .marks import Utf8
 
 SILENCE_SECONDS = 0.5  # of an ended script, before its output counts as complete
 LEFTOVER_SECONDS = 5.0  # for processes that an ended script left behind, which may print forever
@@ -29,7 +30,7 @@ Process = subprocess.Popen[bytes]
 class Chunk(NamedTuple):
     """A part of what rank 0 has printed."""
 
-    text: bytes
+    text: bytes  # in UTF-8, if it is text
     is_error: bool  # whether it comes from standard error
     line: int  # the number of its first line in the output of all ranks, from 1
 
@@ -52,6 +53,7 @@ class Output:
         """`first_line`: the number of the first line that they print."""
         self._ranks = ranks
         self._tails = [b""] * len(ranks)
+        self._texts: dict[int, Utf8] = {}  # by their streams
         self._line = first_line  # the number of the line that comes next
         self._drained: list[Chunk] = []  # what was printed while it was drained
         self._streams = ExitStack()
@@ -65,6 +67,7 @@ class Output:
     def _listen(self, stream: IO[bytes], rank: int | None) -> None:
         self._streams.enter_context(stream)
         self._selector.register(stream, selectors.EVENT_READ, rank)
+        self._texts[stream.fileno()] = Utf8()
 
     def __enter__(self) -> Output:
         return self
@@ -133,13 +136,12 @@ class Output:
                 if not read:
                     self._selector.unregister(key.fileobj)
                     continue
-                if key.data is None:
-                    _pass_on(sys.stdout.buffer, read)
-                else:
-                    _pass_on(sys.stderr.buffer, read)
-                    self._tails[key.data] = (self._tails[key.data] + read)[-TAIL_BYTES:]
+                _pass_on(sys.stdout.buffer if key.data is None else sys.stderr.buffer, read)
+                text = self._texts[key.fd].feed(read)
+                if key.data is not None:
+                    self._tails[key.data] = (self._tails[key.data] + text)[-TAIL_BYTES:]
                 if not key.data:
-                    printed.append(Chunk(read, key.data is not None, self._line))
+                    printed.append(Chunk(text, key.data is not None, self._line))
                 self._line += read.count(b"\n")
         return printed
 

@@ -52,7 +52,7 @@ class Source(ABC):
     @property
     @abstractmethod
     def near_misses(self) -> list[str]:
-        """What looked most like reports but was not."""
+        """What looked most like reports but was not, or is there instead: a clause for each."""
 
     def remarks(self) -> list[tuple[str, str]]:
         """What the user should know about the reports: a kind, and a text."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...reports import MAX_NEAR_MISSES, PrintedReport, not_a_number
+from ...reports import MAX_NEAR_MISSES, PrintedReport, letters_of, not_a_number
 from ..output import Piece
 from .base import STEP_NAMES, Arrived, Source, metrics_of, number_of, whole_step
-from .rows import Row, flat_row
+from .rows import Row
 
 POLL_SECONDS = 0.2
 MAX_COLUMNS = 20  # that a message lists
@@ -102,18 +102,19 @@ class RowSource(Source):
             return self.unusable
         if self._seen:
             return [self._not_among()]
-        return [self._columns.missing() or f"nothing to {self._place or self._named}"]
+        return [self._columns.missing() or f"{self._place or self._named} has no row"]
 
     def _not_among(self) -> str:
         """The columns that are there in place of the metric's."""
         value = self._columns.value
         names = [f'"{name}"' for name in list(self._seen)[:MAX_COLUMNS]]
         more = f" and {len(self._seen) - MAX_COLUMNS} more" if len(self._seen) > MAX_COLUMNS else ""
-        near = difflib.get_close_matches(value, self._seen, 1)
+        near = [name for name in self._seen if name != value and letters_of(name) == letters_of(value)]
+        near = near or difflib.get_close_matches(value, self._seen, 1)
         meant = f'; did you mean "{near[0]}"?' if near and near[0] != value else ""
         lacks = "has no value in any of them" if value in self._seen else "is not among them"
         rows = f"{self._columns.rows} in {self._place or self._named}"
-        return f'{rows} with {", ".join(names)}{more}: "{value}" {lacks}{meant}'
+        return f'there are {rows} with {", ".join(names)}{more}: "{value}" {lacks}{meant}'
 
     def _value_in(self, row: Row) -> Any:
         """What a row says of the metric; None for nothing."""
@@ -133,10 +134,9 @@ class RowSource(Source):
     ) -> PrintedReport | None:
         """The report in a row; None if it has none.
 
-        `number` is that of the row in its place, from 1; 0 where it is unknown. `repeats` says whether the
-        row was read before, from its step and whether that does not rise.
+        The row is a flat one; `number` is its own in its place, from 1, or 0 where that is unknown.
+        `repeats` says whether it was read before, from its step and whether that does not rise.
         """
-        row = flat_row(row)
         if (value := self._value_in(row)) is None:
             return None
         found = number_of(value)

@@ -6,6 +6,7 @@ import difflib
 import glob
 import re
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 
 from ...base import ScriptError
@@ -13,7 +14,7 @@ from ...reports import PrintedReport
 from .base import Arrived
 from .columns import Columns, RowSource
 from .follow import FollowedFile
-from .rows import Row, RowReader, Rows
+from .rows import Row, RowReader, Rows, flat_row
 
 MAX_FILES = 1000  # that match a path with wildcards
 
@@ -63,24 +64,24 @@ class FileSource(RowSource):
     def near_misses(self) -> list[str]:
         if self._unusable or self._seen:
             return super().near_misses
-        faults = [f"{log.file.path}, which {fault}" for log in self._logs.values() if (fault := log.fault)]
+        faults = [f"{log.file.path} {fault}" for log in self._logs.values() if (fault := log.fault)]
         return faults or [self._columns.missing() or self._missing()]
 
     def _missing(self) -> str:
         """What is there in place of a file that was not written."""
         log = next(iter(self._logs.values()), None)
         if log is not None and log.was_there:
-            return f"nothing to {self._path}, which was there before and has not changed"
+            return f"{self._path} was there before and has not changed"
         if Path(self._path).exists():
-            return f"no row to {self._path}"
+            return f"{self._path} has no row"
         folder, there = Path(self._path).parent, ""
         if not folder.is_dir() and not glob.has_magic(self._path):
-            there = f"; there is no folder {folder}"
+            there = f", and no folder {folder}"
         elif folder.is_dir():
             names = [each.name for each in folder.iterdir()]
             near = difflib.get_close_matches(Path(self._path).name, names, 1)
             there = f'; did you mean "{folder / near[0]}"?' if near else ""
-        return f"no file {self._path} in {Path.cwd()}{there}"
+        return f"there is no file {self._path} in {Path.cwd()}{there}"
 
     def _rewound(self) -> None:
         """All files are read again, with what earlier attempts have written."""
@@ -90,9 +91,13 @@ class FileSource(RowSource):
         """The files in the order in which what is new in them is read."""
         return list(self._logs.values())
 
-    def _leaves_out(self, row: Row, path: Path) -> bool:
-        """Whether a row of this file does not count. Raises `ScriptError` if that cannot be known."""
-        return False
+    def _counting(self, row: Row, path: Path) -> Row | None:
+        """A row of this file as it counts; None if it does not. Raises `ScriptError` if nobody knows."""
+        return row
+
+    def _repeats(self, log: Log, step: int | None, is_old: bool) -> bool:
+        """Whether a row was read before; `is_old`: its step does not rise."""
+        return log.repeats(step, is_old) or (is_old and len(self._logs) > 1)
 
     def _check_names(self, log: Log) -> None:
         """Raise `ScriptError` if the metric or the step may be in several columns."""
@@ -115,22 +120,20 @@ class FileSource(RowSource):
     def _reports(self, *, ended: bool) -> Iterator[PrintedReport]:
         self._began = True
         self._look()
-        several = len(self._logs) > 1
         for log in self._in_order():
             place = str(log.file.path)
-
-            def repeats(step: int | None, is_old: bool, log: Log = log) -> bool:
-                return log.repeats(step, is_old) or (is_old and several)
-
-            for row in log.news(ended=ended):
+            repeats = partial(self._repeats, log)
+            for read in log.news(ended=ended):
                 self._check_names(log)
-                if self._leaves_out(row, log.file.path):
+                if (row := self._counting(flat_row(read), log.file.path)) is None:
                     continue
                 report = self._report(
                     row, has_texts=log.has_texts, place=place, number=log.number, repeats=repeats
                 )
                 if report is not None:
                     yield report
+            if log.damage is not None:
+                raise ScriptError(f"{place} is damaged {log.damage}; what follows cannot be read")
 
 
 class Log:
@@ -154,7 +157,7 @@ class Log:
             self.file.rewind()
         elif self.file.there_before:
             self._rows = reader()
-            self._rows.skip(self.file.head)
+            self._rows.skip(self.file.head, self.file.at)
             if before:
                 self._first = next(iter(reader().feed(self.file.beginning(), ended=True)), None)
                 self._counted = before
@@ -163,6 +166,11 @@ class Log:
     def fault(self) -> str | None:
         """Why it has no rows."""
         return self.file.fault or (self._rows.fault if self._rows is not None else None)
+
+    @property
+    def damage(self) -> str | None:
+        """Where it is damaged, and how."""
+        return self._rows.damage if self._rows is not None else None
 
     @property
     def was_there(self) -> bool:
@@ -193,19 +201,24 @@ class Log:
         """The rows that are new, or that a rewritten file has again."""
         for part in self.file.news():
             if part.anew or self._rows is None:
+                if part.moved and self._rows is not None:
+                    yield from self._fed(b"", ended=True)
                 self._rows = self._reader()
                 self._index = self._read = 0
                 self._contents += 1
                 self._earlier, self._first = self._first, None
-            for row in self._rows.feed(part.content):
-                if self._first is None:
-                    self._first, self._repeats = row, row == self._earlier
-                self._read += 1
-                yield row
+            yield from self._fed(part.content)
         if ended and self._rows is not None:
-            for row in self._rows.feed(b"", ended=True):
-                self._read += 1
-                yield row
+            yield from self._fed(b"", ended=True)
+
+    def _fed(self, content: bytes, *, ended: bool = False) -> Iterator[Row]:
+        """The rows that are complete with a part of the content."""
+        assert self._rows is not None
+        for row in self._rows.feed(content, ended=ended):
+            if self._first is None:
+                self._first, self._repeats = row, row == self._earlier
+            self._read += 1
+            yield row
 
     def repeats(self, step: int | None, is_old: bool) -> bool:
         """Whether a row of this content was reported before; `is_old`: its step does not rise."""

@@ -17,6 +17,7 @@ class Part(NamedTuple):
 
     content: bytes
     anew: bool = False  # whether it is the beginning of a new content
+    moved: bool = False  # whether the content before it went elsewhere, complete
 
 
 class FollowedFile:
@@ -33,6 +34,11 @@ class FollowedFile:
         if self._stream is not None:
             self._at = os.fstat(self._stream.fileno()).st_size
             self._mark()
+
+    @property
+    def at(self) -> int:
+        """How many bytes were read."""
+        return self._at
 
     @property
     def head(self) -> bytes:
@@ -59,12 +65,13 @@ class FollowedFile:
             if self._open():
                 yield from self._read(anew=True)
             return
+        is_replaced = self._is_replaced()
         yield from self._changed()
-        if self._is_replaced():  # the rest of the old one was read above
+        if is_replaced:  # the old one, which was open still, has been read to its end
             self.close()
             self.rewind()
             if self._open():
-                yield from self._read(anew=True)
+                yield from self._read(anew=True, moved=True)
 
     def _changed(self) -> Iterator[Part]:
         assert self._stream is not None
@@ -98,7 +105,8 @@ class FollowedFile:
             there = os.stat(self.path)
         except OSError:
             return False  # its new content is not there yet
-        return not os.path.samestat(there, os.fstat(self._stream.fileno()))
+        # An empty one is of a rotation that the program may not know of yet: it writes to the old one still.
+        return there.st_size > 0 and not os.path.samestat(there, os.fstat(self._stream.fileno()))
 
     def _is_as_before(self) -> bool:
         """Whether what was read is still there."""
@@ -108,13 +116,17 @@ class FollowedFile:
         tail = os.pread(descriptor, len(self._tail), self._at - len(self._tail))
         return (head, tail) == (self._head, self._tail)
 
-    def _read(self, *, anew: bool) -> Iterator[Part]:
+    def _read(self, *, anew: bool, moved: bool = False) -> Iterator[Part]:
         assert self._stream is not None
         while content := os.pread(self._stream.fileno(), READ_BYTES, self._at):
+            if not self._is_as_before():  # it was rewritten just now
+                self.rewind()
+                anew, moved = True, False
+                continue
             self._at += len(content)
             self._mark()
-            yield Part(content, anew)
-            anew = False
+            yield Part(content, anew, moved)
+            anew = moved = False
 
     def _mark(self) -> None:
         """Remember the beginning and the end of what was read."""

@@ -10,8 +10,10 @@ from typing import Any
 from .rows import Row, RowReader
 
 MAX_RECORD_BYTES = 1 << 28  # a longer one is no record
-_EVENT_HEAD = struct.Struct("<QI")  # of a record: its length, and a checksum, as one follows the record
-_CHECKSUM_BYTES = 4
+WRITTEN = "\0written"  # the column of the time, in seconds, at which a scalar was logged
+_EVENT_HEAD = struct.Struct("<QI")  # of a record: its length, and a checksum of that
+_CHECKSUM = struct.Struct("<I")  # of a record's content, behind it
+_CHECKED_BYTES = 1 << 12  # of a record; in a longer one, only scalars are checked
 _WANDB_FILE_HEAD = 7  # bytes
 _WANDB_BLOCK = 1 << 15  # bytes
 _WANDB_HEAD = struct.Struct("<IHB")  # of a part: a checksum, its length, and its place in the record
@@ -24,38 +26,60 @@ class EventRows(RowReader):
 
     def __init__(self) -> None:
         from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.record_writer import masked_crc32c
 
-        self._event = Event
+        self._event, self._checksum = Event, masked_crc32c
         self._rest = b""
+        self._at = 0  # bytes of the file before the rest
 
     def feed(self, piece: bytes, *, ended: bool = False) -> list[Row]:
         self._rest += piece
         rows: list[Row] = []
         at = 0
-        while at + _EVENT_HEAD.size <= len(self._rest):
-            length, _ = _EVENT_HEAD.unpack_from(self._rest, at)
+        while at + _EVENT_HEAD.size <= len(self._rest) and self.damage is None and self.fault is None:
+            length, checksum = _EVENT_HEAD.unpack_from(self._rest, at)
+            if self._checksum(self._rest[at : at + 8]) != checksum or length > MAX_RECORD_BYTES:
+                self._stop(at, f"no record of at most {MAX_RECORD_BYTES >> 20} MiB begins there")
+                break
             begin = at + _EVENT_HEAD.size
-            if length > MAX_RECORD_BYTES:
-                self.fault = "is not an event file"
-                self._rest, at = b"", 0
+            end = begin + length
+            if end + _CHECKSUM.size > len(self._rest):
                 break
-            if begin + length + _CHECKSUM_BYTES > len(self._rest):
-                break
-            rows += self._scalars(self._rest[begin : begin + length])
-            at = begin + length + _CHECKSUM_BYTES
+            record = self._rest[begin:end]
+            scalars = self._scalars(record)
+            if scalars is None or scalars or length <= _CHECKED_BYTES:
+                (checksum,) = _CHECKSUM.unpack_from(self._rest, end)
+                if scalars is None or self._checksum(record) != checksum:
+                    self._stop(at, "its checksum does not match its content")
+                    break
+            rows += scalars
+            at = end + _CHECKSUM.size
         self._rest = self._rest[at:]
+        self._at += at
         return rows
 
-    def _scalars(self, record: bytes) -> Iterator[Row]:
+    def skip(self, head: bytes, size: int) -> None:
+        self._at = size
+
+    def _stop(self, at: int, why: str) -> None:
+        """Nothing is read from here on: nobody knows where the next record begins."""
+        if self._at + at == 0:
+            self.fault = "is not an event file"
+        else:
+            self.damage = f"at byte {self._at + at:,}, where a record should begin: {why}"
+
+    def _scalars(self, record: bytes) -> list[Row] | None:
+        """The rows of a record; None if it cannot be read."""
         try:
             event = self._event.FromString(record)
-        except Exception as error:  # protobuf's own, which differs between its versions
-            self.fault = f"has a record that cannot be read ({error})"
-            return
-        for value in event.summary.value:
-            number = scalar_of(value)
-            if number is not None:
-                yield {value.tag: number, "step": event.step}
+        except Exception:  # protobuf's own, which differs between its versions
+            return None
+        numbers = [(value.tag, scalar_of(value)) for value in event.summary.value]
+        return [
+            {tag: number, "step": event.step, WRITTEN: event.wall_time}
+            for tag, number in numbers
+            if number is not None
+        ]
 
 
 def scalar_of(value: Any) -> float | None:
@@ -90,17 +114,18 @@ class WandbRows(RowReader):
         messages: Any = wandb_internal_pb2  # whose types differ between versions of protobuf
         self._record = messages.Record
         self._rest = b""
-        self._at = 0  # bytes of the file before the rest
+        self._place = 0  # in the rest
+        self._at = 0  # in the file
         self._parts = b""  # of a record
 
     def feed(self, piece: bytes, *, ended: bool = False) -> list[Row]:
-        self._rest += piece
+        self._rest, self._place = self._rest[self._place :] + piece, 0
         rows: list[Row] = []
         while (record := self._next()) is not None:
             rows += self._history(record)
         return rows
 
-    def skip(self, head: bytes) -> None:
+    def skip(self, head: bytes, size: int) -> None:
         self.fault = "is a run of an earlier attempt"
 
     def _next(self) -> bytes | None:
@@ -113,28 +138,41 @@ class WandbRows(RowReader):
                 if not self._skip(left):
                     return None
                 continue
-            if len(self._rest) < _WANDB_HEAD.size:
+            if self._left < _WANDB_HEAD.size:
                 return None
-            _, length, place = _WANDB_HEAD.unpack_from(self._rest)
-            if self.fault is not None:
+            _, length, place = _WANDB_HEAD.unpack_from(self._rest, self._place)
+            if self.fault is not None or self.damage is not None:
                 return None
             if place not in (_FULL, _FIRST, _MIDDLE, _LAST) or length > left:
-                self.fault = "is not a run of W&B that can be read; it was written by another version"
+                self._stop()
                 return None
-            if len(self._rest) < _WANDB_HEAD.size + length:
+            if self._left < _WANDB_HEAD.size + length:
                 return None
-            part = self._rest[_WANDB_HEAD.size : _WANDB_HEAD.size + length]
+            begin = self._place + _WANDB_HEAD.size
+            part = self._rest[begin : begin + length]
             self._skip(_WANDB_HEAD.size + length)
             self._parts = part if place in (_FULL, _FIRST) else self._parts + part
             if place in (_FULL, _LAST):
                 return self._parts
 
+    @property
+    def _left(self) -> int:
+        """How many bytes are there that were not read."""
+        return len(self._rest) - self._place
+
     def _skip(self, count: int) -> bool:
         """Go over so many bytes, if they are there."""
-        if len(self._rest) < count:
+        if self._left < count:
             return False
-        self._rest, self._at = self._rest[count:], self._at + count
+        self._place, self._at = self._place + count, self._at + count
         return True
+
+    def _stop(self) -> None:
+        """Nothing is read from here on."""
+        if self._at == _WANDB_FILE_HEAD:
+            self.fault = "is not a run of W&B that can be read; it was written by another version"
+        else:
+            self.damage = f"at byte {self._at:,}, where a record should begin"
 
     def _history(self, record: bytes) -> Iterator[Row]:
         try:
@@ -143,7 +181,7 @@ class WandbRows(RowReader):
                 items = content.history.item
                 yield {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
         except Exception as error:  # protobuf's own, which differs between its versions
-            self.fault = f"has a record that cannot be read ({error})"
+            self.damage = f"before byte {self._at:,}: a record cannot be read ({error})"
 
 
 class MlflowRows(RowReader):

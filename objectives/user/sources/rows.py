@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from ..marks import Utf8
 from .base import number_of
 
 Row = dict[str, Any]
@@ -16,7 +17,7 @@ Row = dict[str, Any]
 MAX_LINE_BYTES = 1 << 22  # of a half line that is kept; no row is longer
 MAX_DOCUMENT_BYTES = 1 << 28
 DELIMITERS = ",\t;"
-BLANK = b"\xef\xbb\xbf\r\n\t "  # before the first row
+BLANK = b"\r\n\t "  # before the first row
 HISTORY = "log_history"  # the rows in the Trainer's trainer_state.json
 
 
@@ -24,6 +25,7 @@ class RowReader(ABC):
     """Reads the rows of one file in pieces, from its beginning."""
 
     fault: str | None = None  # why a part of it is not a row
+    damage: str | None = None  # where its content is damaged, and how; nothing behind it can be read
     has_texts = False  # whether numbers are written as texts
     twice: Collection[str] = ()  # names that several columns have
 
@@ -31,8 +33,8 @@ class RowReader(ABC):
     def feed(self, piece: bytes, *, ended: bool = False) -> list[Row]:
         """The rows that are complete with this piece. `ended`: the file will not grow any more."""
 
-    def skip(self, head: bytes) -> None:
-        """Continue after a content that begins with `head`."""
+    def skip(self, head: bytes, size: int) -> None:
+        """Continue after a content of so many bytes that begins with `head`."""
         return
 
 
@@ -41,11 +43,16 @@ class Rows(RowReader):
 
     def __init__(self) -> None:
         self._kind: str | None = None  # lines, table or document
+        self._text = Utf8()
         self._rest = b""
         self._header: list[str] = []
         self._delimiter: str | None = None
 
     def feed(self, piece: bytes, *, ended: bool = False) -> list[Row]:
+        return self._fed(self._text.feed(piece, ended=ended), ended=ended)
+
+    def _fed(self, piece: bytes, *, ended: bool = False) -> list[Row]:
+        """As `feed`, with content in UTF-8."""
         self._rest += piece
         self._kind = self._kind or self._kind_of(ended=ended)
         self.has_texts = self._kind == "table"
@@ -63,10 +70,11 @@ class Rows(RowReader):
         self._rest = self._rest[-MAX_LINE_BYTES:]
         return rows
 
-    def skip(self, head: bytes) -> None:
+    def skip(self, head: bytes, size: int) -> None:
         """Keep only what the head says of the form."""
-        first, newline, _ = head.lstrip(BLANK).partition(b"\n")
-        self.feed(first + newline, ended=not newline)
+        first, newline, _ = self._text.feed(head, ended=True).lstrip(BLANK).partition(b"\n")
+        self._fed(first + newline, ended=not newline)
+        self._text.go_on(size)
         self._rest, self.fault = b"", None
 
     def _kind_of(self, *, ended: bool) -> str | None:

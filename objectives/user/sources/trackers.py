@@ -20,9 +20,10 @@ from ...reports import PrintedReport
 from .base import STEP_NAMES, Arrived, Source
 from .columns import Columns, RowSource
 from .files import FileSource, Log
-from .records import EventRows, MlflowRows, WandbRows
+from .records import WRITTEN, EventRows, MlflowRows, WandbRows
 from .rows import Row, RowReader, flat_row
 
+MAX_VALUES = 1 << 16  # of a tag that are remembered
 FLUSH_SECONDS = "0.2"  # between two writes of a W&B run; 15 by default
 WANDB_CONFIG = "wandb-sweep.json"  # in the trial's folder: its parameters, as an agent of W&B's passes them
 WANDB_STEPS = (*STEP_NAMES, "train/global_step", "trainer/global_step", "_step")
@@ -34,6 +35,9 @@ class EventSource(FileSource):
     written = named = ""  # the folder as the space writes it, and with its macros filled in
     _folder: Path | None = None  # whose event files have the tag
     _again = False  # whether those of all earlier attempts are read
+    _row: Row  # that is read now
+    _spans: dict[Path, tuple[float, float]]  # when the tag was logged first and last, by files
+    _values: dict[int, float]  # of the tag, by steps: the latest of them
 
     def end(self) -> Arrived:
         try:
@@ -49,20 +53,44 @@ class EventSource(FileSource):
         """The named folder's own files first."""
         return sorted(super()._in_order(), key=lambda log: log.file.path.parent != Path(self.named))
 
-    def _leaves_out(self, row: Row, path: Path) -> bool:
+    def _counting(self, row: Row, path: Path) -> Row | None:
+        self._row = row
+        row = {name: value for name, value in row.items() if name != WRITTEN}
         if self._columns.value not in row:
-            return False
+            return row
         first, folder = self._folder or path.parent, path.parent
         if first == folder or self._again:
             self._folder = folder
-            return False
+            return row
         if first == Path(self.named):  # a copy such as `add_hparams` makes in a folder of its own
-            return True
+            return None
         inner = [each for each in (first, folder) if each != Path(self.named)]
         raise ScriptError(
             f'the tag "{self._columns.value}" is in event files of several folders, {first} and {folder}; '
             f"write tensorboard: {' or '.join(map(self._as_written, inner))}"
         )
+
+    def _repeats(self, log: Log, step: int | None, is_old: bool) -> bool:
+        """Values that several processes log are left out if they are the same, and else refused."""
+        value, written, file = self._row[self._columns.value], self._row[WRITTEN], log.file.path
+        began, _ = self._spans.get(file, (written, written))
+        self._spans[file] = began, written
+        if self._again:
+            return super()._repeats(log, step, is_old)
+        is_known = is_old and len(self._spans) > 1 and self._values.get(step or 0, value) == value
+        if not is_known and (is_old or step is None):
+            for other, (first, last) in self._spans.items():
+                if other != file and first < written and began < last:
+                    raise ScriptError(
+                        f'two processes log "{self._columns.value}" at the same time, to {other} and '
+                        f"{file.name}, and a trial has one curve; let one of them log it, or each to a "
+                        "folder of its own"
+                    )
+        if step is not None:
+            self._values[step] = value
+            if len(self._values) > MAX_VALUES:
+                del self._values[next(iter(self._values))]
+        return log.repeats(step, is_old) or is_known
 
     def _as_written(self, folder: Path) -> str:
         """A folder as a space may name it."""
@@ -96,12 +124,12 @@ class RunSource(FileSource):
     one: OneRun
     run_of: Callable[[Path], str]  # the name of a run, from its file
 
-    def _leaves_out(self, row: Row, path: Path) -> bool:
-        if self._columns.value in flat_row(row):
+    def _counting(self, row: Row, path: Path) -> Row | None:
+        if self._columns.value in row:
             self.one.check(self.run_of(path))
             if path.suffix == ".wandb" and path.parent.name.startswith("run-"):  # else offline-run-
                 self.unusual = 'it logs to W&B over the network, by its own mode="online"'
-        return False
+        return row
 
 
 def tensorboard_source(
@@ -119,13 +147,14 @@ def tensorboard_source(
         counts_zeros=True,
         rows="scalars",
         asks=f'write scalars with the tag "{value}" to event files in {folder}',
-        missing=lambda: f"no event file in {folder}",
+        missing=lambda: f"there is no event file in {folder}",
     )
     path = f"{folder.rstrip('/')}/**/*tfevents*"
     source = EventSource(
         metric, path, columns, place=folder, reader=EventRows, resumed=resumed, before=before
     )
     source.written, source.named = written or folder, folder
+    source._spans, source._values = {}, {}
     return source
 
 
@@ -144,7 +173,7 @@ def wandb_source(metric: str, run: Path, name: str, params: Mapping[str, Any]) -
         rows="values",
         asks=f'call wandb.log with "{name}"',
         missing=lambda: (
-            f"no run of W&B in {run / 'wandb'}: does it call wandb.init, not disabled and not online?"
+            f"there is no run of W&B in {run / 'wandb'}; does it call wandb.init, not disabled or online?"
         ),
         environment={
             "WANDB_MODE": "offline",
@@ -190,8 +219,8 @@ def _logged_to_mlflow(store: Path) -> str:
     files = [path for path in store.glob("*/*/metrics/**/*") if path.is_file()]
     names = sorted({"/".join(path.relative_to(store).parts[3:]) for path in files})
     if names:
-        return f"other metrics to MLflow: {', '.join(names)}"
-    return f"nothing to MLflow in {store}: does it call mlflow.set_tracking_uri?"
+        return f"it logs other metrics to MLflow: {', '.join(names)}"
+    return f"there is no run of MLflow in {store}: does it call mlflow.set_tracking_uri?"
 
 
 class TrackioSource(RowSource):
@@ -204,7 +233,7 @@ class TrackioSource(RowSource):
             counter="step",
             rows="values",
             asks=f'call trackio.log with "{name}"',
-            missing=lambda: f"nothing to Trackio in {self._folder}: does it call trackio.init?",
+            missing=lambda: f"there is no run of Trackio in {self._folder}: does it call trackio.init?",
             environment={
                 "TRACKIO_DIR": str(self._folder),
                 **dict.fromkeys(
@@ -239,7 +268,7 @@ class TrackioSource(RowSource):
             for number, run, step, metrics in self._rows(path, query, after):
                 self._read[path] = number
                 self._numbers[run] += 1
-                row = {"step": step, **json.loads(metrics)}
+                row = flat_row({"step": step, **json.loads(metrics)})
                 report = self._report(
                     row,
                     has_texts=True,

@@ -92,6 +92,24 @@ def gone(pid: int) -> bool:
     return False
 
 
+def test_output_with_a_byte_order_mark_is_read(
+    trial: HandTrial, script: Any, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """As programs of Windows print it, also what explains a failure."""
+    objective = script(
+        "import sys\n"
+        "sys.stdout.buffer.write('epoch 1 loss 0.5\\nepoch 2 loss 0.25\\n'.encode('utf-16'))\n"
+        "sys.stderr.buffer.write('out of \u00b5\\n'.encode('utf-16'))\n"
+        "sys.exit(3)\n"
+    )
+    with pytest.raises(ScriptError, match="exited with code 3") as failed:
+        objective(trial)
+    assert [(step, value) for step, value, _ in trial.reports] == [(1, 0.5), (2, 0.25)]
+    printed, _ = capfdbinary.readouterr()
+    assert printed.decode("utf-16").startswith("epoch 1"), "it is passed on as it is"
+    assert failed.value.detail == 'standard error ends with "out of \u00b5"'
+
+
 def test_the_macros_are_those_of_wandb() -> None:
     params = flat(PARAMS)
     assert expand(["${env}", "${interpreter}", "train.py", "${args}"], params) == [

@@ -123,6 +123,76 @@ def test_a_rotated_file_is_read_to_its_end(log: Path) -> None:
     assert news(source) == [(4, 0.4)]
 
 
+def test_rows_that_come_just_before_a_rotation_are_read(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two looks at the file, a program may write, rotate and write again."""
+    source, real = source_of(log), os.stat
+    append(log, rows(1))
+    assert news(source) == [(1, 0.1)]
+
+    def rotating(path: Any, **how: Any) -> os.stat_result:
+        if path == log:
+            monkeypatch.undo()
+            append(log, rows(2))
+            log.rename(log.with_suffix(".1"))
+            append(log, rows(3))
+        return real(path, **how)
+
+    monkeypatch.setattr(os, "stat", rotating)
+    assert news(source) == [(2, 0.2), (3, 0.3)]
+
+
+def test_a_program_may_write_to_a_rotated_file_for_a_while(tmp_path: Path) -> None:
+    """Until it knows that somebody else has rotated it; its last row may have no line break."""
+    table = tmp_path / "log.csv"
+    source = source_of(table)
+    append(table, "step,loss\n1,0.1\n")
+    assert news(source) == [(1, 0.1)]
+    old = table.rename(table.with_suffix(".1"))
+    table.touch()
+    assert news(source) == []
+    append(old, "2,0.2\n3,0.3")
+    append(table, "step,loss\n4,0.4\n")
+    assert news(source) == [(2, 0.2), (3, 0.3), (4, 0.4)]
+
+
+def test_a_file_that_is_rewritten_while_it_is_read(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, real = source_of(log), os.pread
+    append(log, rows(1))
+    assert news(source) == [(1, 0.1)]
+    reads = []
+
+    def rewriting(descriptor: int, size: int, at: int) -> bytes:
+        reads.append(at)
+        if len(reads) == 3:  # after the head and the tail
+            log.write_text(rows(2, 3, 4))
+        return real(descriptor, size, at)
+
+    append(log, rows(5))
+    monkeypatch.setattr(os, "pread", rewriting)
+    assert news(source) == [(2, 0.2), (3, 0.3), (4, 0.4)]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_byte_order_mark_says_how_a_log_is_encoded(tmp_path: Path, encoding: str, was_there: bool) -> None:
+    """As PowerShell writes it. An encoding with a named order writes no mark by itself."""
+    table = tmp_path / "log.csv"
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    content = f"{mark}step,loss\n1,0.1\n".encode(encoding)
+    source = None if was_there else source_of(table)
+    found: Found = []
+    with table.open("wb") as stream:
+        for cut in (slice(1), slice(1, 23), slice(23, None)):
+            stream.write(content[cut])
+            stream.flush()
+            found += [] if source is None else news(source)
+    assert source is None or found == [(1, 0.1)]
+    source = source or source_of(table)
+    with table.open("ab") as stream:
+        stream.write("2,0.2\n".encode({"utf-16": "utf-16-le"}.get(encoding, encoding).removesuffix("-sig")))
+    assert news(source) == [(2, 0.2)]
+
+
 def test_rows_without_steps_are_counted_once(log: Path) -> None:
     source = source_of(log)
     values = [0.5, 0.5, 0.4]
@@ -253,7 +323,7 @@ def test_names_inside_of_objects(log: Path) -> None:
     [
         (lambda log: None, "no file "),
         (lambda log: log.with_name("log.json").touch(), 'did you mean "'),
-        (lambda log: log.touch(), "no row to "),
+        (lambda log: log.touch(), "has no row"),
         (lambda log: log.mkdir(), "is a folder"),
         (
             lambda log: log.write_text('{"eval_loss": 1, "a": 2}\n'),
@@ -265,6 +335,7 @@ def test_names_inside_of_objects(log: Path) -> None:
         (lambda log: log.write_text('{"loss": 1, "step": 1}\n{"loss": 1, "step": 1.5}\n'), None),
         (lambda log: log.write_text("{\n"), "not a whole JSON document"),
         (lambda log: log.write_text('{"a": {"b": 1}}\n{x}\n'), '"a.b"'),
+        (lambda log: log.write_text("step,losss,Loss\n1,2,3\n"), 'did you mean "Loss"?'),
     ],
 )
 def test_near_misses_say_what_is_there(log: Path, write: Callable[[Path], object], told: str | None) -> None:
@@ -304,7 +375,7 @@ def test_rows_are_the_same_however_a_file_grows(rows: list[dict[str, Any]], data
 @given(st.binary(max_size=200), st.lists(st.binary(max_size=50), max_size=4))
 def test_no_content_is_too_strange(first: bytes, others: list[bytes]) -> None:
     reader = Rows()
-    reader.skip(first)
+    reader.skip(first, len(first))
     for piece in [first, *others]:
         reader.feed(piece)
     reader.feed(b"", ended=True)

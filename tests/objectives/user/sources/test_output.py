@@ -146,6 +146,12 @@ def test_near_misses_have_their_places_and_counts() -> None:
     assert found(source, "step 100: train loss 1.2, val loss 1.3") == []
     (told,) = source.near_misses
     assert "a report of val loss; the space says val_loss" in told
+    source = AutoSource("val_loss", "output.log")
+    assert found(source, "train_loss: 0.5\n" * 3 + "Val_Loss: 0.4\nbest val_loss") == []
+    assert [told.split(";")[0] for told in source.near_misses] == [
+        "a line looks like a report of Val_Loss",
+        "3 lines look like reports of train_loss",
+    ], "another spelling is likelier than another name"
 
 
 def pattern(text: str, *, of: str = r"loss (?P<value>\S+)") -> Found:

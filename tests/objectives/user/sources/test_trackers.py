@@ -175,16 +175,25 @@ def test_trackios_database_is_followed(run: Path) -> None:
     assert source.environment["TRACKIO_SPACE_ID"] is None
 
 
-def events(file: Path, *scalars: tuple[int, float]) -> None:
-    """Append scalars of the tag `loss` to an event file."""
+def record(event: Any) -> bytes:
+    """An event as an event file has it."""
+    from tensorboardX.record_writer import masked_crc32c
+
+    content = bytes(event.SerializeToString())
+    length = struct.pack("<Q", len(content))
+    checksums = (struct.pack("<I", masked_crc32c(part)) for part in (length, content))
+    return length + next(checksums) + content + next(checksums)
+
+
+def events(file: Path, *scalars: tuple[int, float], at: float = 0) -> None:
+    """Append scalars of the tag `loss` to an event file, logged `at` so many seconds."""
     from tensorboardX.proto import event_pb2, summary_pb2
 
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("ab") as stream:
         for step, number in scalars:
             summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag="loss", simple_value=number)])
-            event = event_pb2.Event(step=step, summary=summary).SerializeToString()
-            stream.write(struct.pack("<QI", len(event), 0) + bytes(event) + b"\0\0\0\0")
+            stream.write(record(event_pb2.Event(step=step, summary=summary, wall_time=at)))
 
 
 def test_one_tag_in_several_folders_is_refused(run: Path) -> None:
@@ -249,16 +258,15 @@ def test_zeros_of_a_resumed_attempt_are_no_steps(run: Path) -> None:
 def test_half_an_event_waits_and_tensors_are_scalars(run: Path) -> None:
     from tensorboardX.proto import event_pb2, summary_pb2, tensor_pb2
 
-    def record(**value: Any) -> bytes:
+    def scalar(step: int = 3, **value: Any) -> bytes:
         summary = summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag="loss", **value)])
-        event = event_pb2.Event(step=3, summary=summary).SerializeToString()
-        return struct.pack("<QI", len(event), 0) + bytes(event) + b"\0\0\0\0"
+        return record(event_pb2.Event(step=step, summary=summary))
 
     source = tensorboard_source("val_loss", str(run / "tb"), "loss", resumed=False)
-    assert found(source) == [] and source.near_misses == [f"no event file in {run / 'tb'}"]
+    assert found(source) == [] and source.near_misses == [f"there is no event file in {run / 'tb'}"]
     (run / "tb" / "deep").mkdir(parents=True)
     file = run / "tb" / "deep" / "events.out.tfevents.1.host"
-    content = record(simple_value=0.5)
+    content = scalar(simple_value=0.5)
     file.write_bytes(content[:-6])
     assert found(source) == []
     with file.open("ab") as stream:
@@ -266,10 +274,54 @@ def test_half_an_event_waits_and_tensors_are_scalars(run: Path) -> None:
     assert found(source) == [(3, 0.5)]
     other = run / "tb" / "deep" / "events.out.tfevents.2.host"
     tensor = tensor_pb2.TensorProto(dtype=1, tensor_content=struct.pack("<f", 0.25))
-    other.write_bytes(record(tensor=tensor).replace(b"\x10\x03", b"\x10\x04"))
+    other.write_bytes(scalar(step=4, tensor=tensor))
     assert found(source) == [(4, 0.25)]
     other.write_bytes(b"\xff" * 100)
     assert found(source) == []
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "why"), [(0, "begins there"), (9, "begins there"), (20, "its content"), (-1, "its content")]
+)
+def test_a_damaged_event_file_is_told_with_its_place(run: Path, place: int, why: str) -> None:
+    source = tensorboard_source("val_loss", str(run), "loss", resumed=False)
+    file = run / "events.tfevents.1"
+    events(file, (1, 0.5))
+    begin = file.stat().st_size
+    events(file, (2, 0.25))
+    content = bytearray(file.read_bytes())
+    content[begin + place if place >= 0 else place] ^= 0xFF
+    file.write_bytes(content[:begin])
+    assert found(source) == [(1, 0.5)]
+    file.write_bytes(content)
+    with pytest.raises(ScriptError) as refused:
+        source.take(SILENT)
+    assert f"{file} is damaged at byte {begin:,}, " in str(refused.value) and why in str(refused.value)
+    source.close()
+    later = tensorboard_source("val_loss", str(run), "loss", resumed=False)
+    file.write_bytes(content + b"\0" * 12)
+    with pytest.raises(ScriptError, match=f"damaged at byte {len(content):,}"):
+        later.take(SILENT)
+    later.close()
+
+
+def test_two_processes_that_log_one_tag_are_refused(run: Path) -> None:
+    """They overlap in time. A process that was started again goes on where the other one ended."""
+    source = tensorboard_source("val_loss", str(run), "loss", resumed=False)
+    one, two = run / "events.tfevents.1", run / "events.tfevents.2"
+    events(one, (1, 0.5), at=1.0)
+    events(one, (2, 0.25), at=2.0)
+    events(two, (2, 0.5), at=3.0)
+    events(two, (3, 0.125), at=4.0)
+    assert found(source) == [(1, 0.5), (2, 0.25), (2, 0.5), (3, 0.125)], "the third is told as a repeat"
+    events(one, (4, 0.5), at=5.0)
+    assert found(source) == [(4, 0.5)]
+    events(two, (4, 0.5), at=5.1)
+    assert found(source) == [], "they agree"
+    events(two, (4, 0.75), at=5.2)
+    with pytest.raises(ScriptError, match=r'two processes log "loss" at the same time, .*1 and .*2'):
+        source.take(SILENT)
     source.close()
 
 
