@@ -27,7 +27,7 @@ WRITE_WAIT_SECONDS = 1.0  # for another program's write, before the user is told
 RETRY_SECONDS = 1.0  # before the next attempt
 # In which a server notices that the machine of a connection is gone, and releases its lock.
 GONE_MACHINE_SECONDS = 60
-_POSTGRESQL_CLASS = 0x68707372  # separates our advisory locks from those of other applications
+POSTGRESQL_CLASS = 0x68707372  # separates our advisory locks from those of other applications
 
 T = TypeVar("T")
 
@@ -141,11 +141,9 @@ class DriverConnection:
                 wait = min(round(1000 * WRITE_WAIT_SECONDS), given)
                 connection.exec_driver_sql(f"PRAGMA busy_timeout = {wait}")
             case "postgresql":
-                every = GONE_MACHINE_SECONDS // 4
-                for option, value in (("idle", 2 * every), ("interval", every), ("count", 2)):
-                    connection.exec_driver_sql(f"SET tcp_keepalives_{option} = {value}")
+                notice_gone_machine(connection)
                 free = connection.scalar(
-                    sqlalchemy.select(sqlalchemy.func.pg_try_advisory_lock(_POSTGRESQL_CLASS, self._study))
+                    sqlalchemy.select(sqlalchemy.func.pg_try_advisory_lock(POSTGRESQL_CLASS, self._study))
                 )
             case "mysql" | "mariadb":
                 connection.exec_driver_sql(f"SET SESSION wait_timeout = {GONE_MACHINE_SECONDS}")
@@ -174,13 +172,23 @@ def locked_studies(engine: sqlalchemy.Engine) -> set[int]:
     """
     if engine.dialect.name != "postgresql":
         return set()
-    held = (
-        "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = "
-    )
-    mine = " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     with engine.connect() as connection:
-        rows = connection.exec_driver_sql(f"{held}{_POSTGRESQL_CLASS}{mine}").all()
+        return held_locks(connection, POSTGRESQL_CLASS)
+
+
+def held_locks(connection: sqlalchemy.Connection, of: int) -> set[int]:
+    """The keys of a class of advisory locks that anybody holds in a database of PostgreSQL."""
+    held = "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2"
+    here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    rows = connection.exec_driver_sql(f"{held} AND classid = {of} AND {here}")
     return {int(key) for (key,) in rows}
+
+
+def notice_gone_machine(connection: sqlalchemy.Connection) -> None:
+    """Let PostgreSQL notice when this machine is gone, and release its locks."""
+    every = GONE_MACHINE_SECONDS // 4
+    for option, value in (("idle", 2 * every), ("interval", every), ("count", 2)):
+        connection.exec_driver_sql(f"SET tcp_keepalives_{option} = {value}")
 
 
 def patiently(action: Callable[[], T], say: Callable[[str], None]) -> T:

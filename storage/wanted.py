@@ -79,6 +79,7 @@ class Wanted:
     preemptible: bool = True
     preempted: Preempted | None = None
     preemptions: int = 0  # so far
+    made_room_for: str | None = None  # the study of the last of these
     lost: float = 0.0  # seconds that preemptions have cost: to put trials back, and to start again
     failure: str | None = None  # why its last driver failed; it is not started again by itself
     started: float | None = None  # when its last driver was started
@@ -159,7 +160,8 @@ class Wanted:
     def goes_on(self, cost: float) -> Wanted:
         """It goes on after it has made room for another."""
         lost = round(self.lost + cost, 1)
-        return replace(self, preempted=None, preemptions=self.preemptions + 1, lost=lost)
+        by = self.made_room_for if self.preempted is None else self.preempted.by
+        return replace(self, preempted=None, preemptions=self.preemptions + 1, made_room_for=by, lost=lost)
 
 
 def is_servers_driver() -> bool:
@@ -213,7 +215,9 @@ _wanted = mapping_with(
     started=_is_moment_or_none,
     killed=lambda value: type(value) is list and all(map(_is_moment, value)),
     backend=is_text,
-    **dict.fromkeys(("by", "ray_address", "cwd", "bundle", "server", "failure"), is_text_or_none),
+    **dict.fromkeys(
+        ("by", "ray_address", "cwd", "bundle", "server", "failure", "made_room_for"), is_text_or_none
+    ),
 )
 
 

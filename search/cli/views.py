@@ -241,6 +241,11 @@ def _facts(report: StudyReport) -> Table:
         consumed += f"; without early stopping {saved:,}"
     rows += [("audit" if index == 0 else "", line) for index, line in enumerate(report.audit)]
     rows += [("trials", trials), ("time", _of(report.seconds, duration)), (report.resource, consumed)]
+    if (room := report.made_room) is not None:
+        last = f", the last for {room.last_for}" if room.last_for and room.times > 1 else ""
+        last = f" for {room.last_for}" if room.last_for and room.times == 1 else last
+        told = f"{counted(room.times, 'times')}{last}; {room.lost_seconds:g} s lost, no number changed"
+        rows.append(("made room", Text(told)))
     return grid(rows)
 
 

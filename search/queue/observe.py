@@ -82,6 +82,11 @@ class Observed:
         return self.progress.elapsed * max(1, self.running) / done if done else 0.0
 
     @property
+    def has_begun(self) -> bool:
+        """Whether it has trials."""
+        return self.progress.reached + self.running + self.waiting > 0
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing is left to do."""
         return self.phase == Phase.OVER

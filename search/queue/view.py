@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from ...storage.wanted import PRIORITIES, moment
+from ...storage.wanted import PRIORITIES, Wanted, moment
 from ..formatting import duration
 from ..values import Value
 from .decide import Decision, Entry, Preempt, Wait, decide
@@ -119,9 +119,17 @@ class Situation:
             key=study.key,
             holds=holds,
             begun=self.now if study.driver is None else study.driver.since,
-            preemptible=served and wanted is not None and wanted.preemptible and study.driver is not None,
+            preemptible=served and self._may_stop(wanted) and study.driver is not None,
             leaving=None if told is None else told + MOST_LEAVING,
             between_reports=study.between_reports,
+        )
+
+    def _may_stop(self, wanted: Wanted | None) -> bool:
+        """Whether a study may have to make room: not those of another service."""
+        return (
+            wanted is not None
+            and wanted.preemptible
+            and (self.server is None or wanted.server in (None, self.server))
         )
 
     def _rest(self, study: Observed) -> Rest | None:

@@ -11,6 +11,7 @@ from ...objectives.info import ObjectiveInfo
 from ...spaces import Choice, Derived, Parameter, Range, describe
 from ...storage.locks import driver_running
 from ...storage.studies import PAUSED, Phase, phase_of, trial_of
+from ...storage.wanted import Wanted, wanted_of
 from ..scheduling.rungs import brackets_of
 from ..scheduling.standings import RungResult, bracket_of, rung_results, stopping_in_words
 from ..trials.advice import advice_after
@@ -77,6 +78,24 @@ class Spent:
 
 
 @dataclass(frozen=True)
+class MadeRoom(Value):
+    """How often a study has made room for others of a service's queue, and what that has cost it."""
+
+    times: int
+    last_for: str | None  # the study
+    lost_seconds: float  # to put trials back, and to start again; without the last time while it waits
+
+    @classmethod
+    def of(cls, wanted: Wanted | None) -> MadeRoom | None:
+        """What is known of it; None where it has not."""
+        if wanted is None or (wanted.preempted is None and not wanted.preemptions):
+            return None
+        if wanted.preempted is None:
+            return cls(wanted.preemptions, wanted.made_room_for, wanted.lost)
+        return cls(wanted.preemptions + 1, wanted.preempted.by, wanted.lost)
+
+
+@dataclass(frozen=True)
 class StudyReport(Value):
     """A study as a whole."""
 
@@ -91,6 +110,7 @@ class StudyReport(Value):
     searching: int | None  # the process that searches now
     phase: Phase  # of its search, where it is or was last
     paused: bool  # it waits to be resumed
+    made_room: MadeRoom | None  # for others, so far
     parameters: list[ParameterReport]
     constraints: list[str]
     states: dict[str, int]
@@ -139,6 +159,7 @@ def study_report(result: StudyResult) -> StudyReport:
         searching=searching,
         phase=Phase.OVER if over else phase_of(result.study.user_attrs),
         paused=paused,
+        made_room=MadeRoom.of(wanted_of(result.study._study_id, result.study.user_attrs)),
         parameters=[
             ParameterReport(name, describe(parameter), edges.get(name), importances.get(name))
             for name, parameter in spec.parameters.items()

@@ -62,7 +62,7 @@ def start_driver(
     *, home: Path, bundles: Path,
 ) -> Child:  # fmt: skip
     """Start the driver of a study in a slice. Raises `SearchError` where that cannot be."""
-    cwd = _folder(wanted, bundles)
+    cwd = folder_of(wanted, bundles)
     log = log_of(workspace, folder)
     command = [sys.executable, "-P", "-m", "hpsearch.search.cli", "run", f"--study={study}", "--plain"]
     command += [f"--runs={workspace.runs}", f"--backend={wanted.backend}"]
@@ -89,7 +89,7 @@ def start_driver(
     return Child(key, process, place, time.time(), log)
 
 
-def _folder(wanted: Wanted, bundles: Path) -> Path:
+def folder_of(wanted: Wanted, bundles: Path) -> Path:
     """The folder that a driver starts in. Raises `SearchError` where it is gone."""
     folder = Path(wanted.cwd or "/") if wanted.bundle is None else bundles / wanted.bundle
     if not folder.is_dir():

@@ -23,9 +23,12 @@ import optuna
 import psutil
 
 from ....storage import DatabaseUnavailable, StorageError
+from ....storage.claims import ID, Owner
 from ....storage.commands import StudyCommand, send
 from ....storage.database import open_storage
-from ....storage.studies import quiet_optuna
+from ....storage.files import study_folder
+from ....storage.presence import Presence
+from ....storage.studies import attrs_of, quiet_optuna
 from ....storage.wanted import Wanted, change_wanted
 from ....storage.workspace import Workspace
 from ...errors import SearchError
@@ -33,13 +36,24 @@ from ...queue.decide import Start
 from ...queue.observe import Observed, observe
 from ...queue.slots import Machine, Slice
 from ...queue.view import Queue, Situation, view
-from .drivers import STOP_SECONDS, Child, append_line, end, last_words, log_of, start_driver, starting_drivers
+from .drivers import (
+    STOP_SECONDS,
+    Child,
+    append_line,
+    end,
+    folder_of,
+    last_words,
+    log_of,
+    start_driver,
+    starting_drivers,
+)
 
 LOOK_SECONDS = 1.0
 SOON_SECONDS = 0.05  # to the next look after a change, so that several are seen at once
 AGAIN_SECONDS = 10.0  # after which a driver is told the same again
 INTERRUPTED = 130  # the exit code of a driver that was asked to leave by a signal
 READY_SECONDS = 5.0  # since the last look, after which the queue counts as stuck
+GONE_SECONDS = 60.0  # after which another server's studies are taken over; it may only be started anew
 log = logging.getLogger("hpsearch.service")
 
 
@@ -65,6 +79,8 @@ class Reconciler:
         self._now = now
         self._server = _identity(home)
         self._database = open_storage(workspace.url, create=True)
+        self._presence = Presence(self._database.engine, self._server)
+        self._gone: dict[str, float] = {}  # since when other servers are gone
         self._children: dict[int, Child] = {}  # by the study's key, until their ends are noted
         self._found: dict[int, tuple[int, Slice]] = {}  # of an earlier server, not locked yet: process, slice
         self._served: set[int] = set()  # of this server, whose drivers held locks at the last look
@@ -101,6 +117,7 @@ class Reconciler:
             self._thread.join(timeout=10.0)
         with self._lock:
             self._only.release(force=True)
+            self._presence.close()
 
     def ready(self) -> bool:
         """Whether it works: it has looked lately, and starts what is to start."""
@@ -154,7 +171,10 @@ class Reconciler:
             except OSError:  # another server has the queue of this database
                 self._looked = time.monotonic()
                 return
+            self._presence.keep()
             situation = self._observe()
+            if any([self._take_over(study) for study in situation.studies]):
+                situation = self._observe()
             for study in situation.studies:
                 self._note(study)
             situation = self._observe() if self._reap(situation) else situation
@@ -196,6 +216,38 @@ class Reconciler:
         for name, pid, place in starting_drivers(self.workspace):
             if name in keys:
                 self._found[keys[name]] = pid, place
+
+    def _take_over(self, study: Observed) -> bool:
+        """Take a study over from a server that is gone for good, where its files are here."""
+        wanted, now = study.wanted, self._now()
+        if wanted is None or wanted.server in (None, self._server) or study.is_over or study.elsewhere:
+            return False
+        before = wanted.server
+        if not self._presence.is_gone(before):
+            self._gone.pop(before, None)
+            return False
+        since = self._gone.setdefault(before, now)
+        if self.workspace.file is None and now - since < GONE_SECONDS:
+            return False
+        if not self._has_files(study, wanted):
+            return False
+
+        def mine(wanted: Wanted) -> Wanted:
+            return replace(wanted, server=self._server) if wanted.server == before else wanted
+
+        taken = self._change(study.name, mine)
+        return taken is not None and taken.server == self._server
+
+    def _has_files(self, study: Observed, wanted: Wanted) -> bool:
+        """Whether the files of a study are here: its code, and what its trials have written."""
+        try:
+            folder_of(wanted, self._bundles)
+            owner = Owner.of(study_folder(self.workspace.runs, study.folder))
+        except (SearchError, StorageError):
+            return False
+        if owner is None:
+            return not study.has_begun
+        return owner.study == (attrs_of(self._database, study.name) or {}).get(ID)
 
     def _note(self, study: Observed) -> None:
         """Note in the study what has come of a preemption."""

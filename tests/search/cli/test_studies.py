@@ -29,6 +29,8 @@ from hpsearch.search.results.report import study_report
 from hpsearch.search.results.trials import TrialRow, trial_row
 from hpsearch.spaces import loads
 from hpsearch.storage import StorageError, files, locks, studies
+from hpsearch.storage.database import open_storage
+from hpsearch.storage.wanted import Wanted, change_wanted
 from hpsearch.storage.workspace import Workspace
 
 COMMAND = [sys.executable, "-c", "from hpsearch.search.cli import main; main()"]
@@ -395,6 +397,20 @@ def test_stop_asks_the_driver(copied: Path, monkeypatch: pytest.MonkeyPatch) -> 
     attrs = open_study("curves", storage=str(copied)).study.user_attrs
     asked = [value for name, value in attrs.items() if name.startswith("hpsearch:command:")]
     assert asked == [{"do": "stop", "driver": os.getpid()}]
+
+
+def test_show_tells_for_whom_a_study_made_room_and_what_it_lost(copied: Path) -> None:
+    def made(wanted: Wanted) -> str:
+        change_wanted(open_storage(f"sqlite:///{copied}"), "curves", lambda _: wanted)
+        return call(copied, "show", "curves").stdout
+
+    once = Wanted(0.0, preemptions=1, made_room_for="[b]first", lost=2.5)
+    assert "made room" not in made(Wanted(0.0))
+    assert "1 time for [b]first; 2.5 s lost, no number changed" in made(once)
+    assert "2 times, the last for now; 2.5 s lost" in made(once.preempted_by("now", 1.0))
+    gone_on = once.preempted_by("now", 1.0).goes_on(3.0)
+    assert "2 times, the last for now; 5.5 s lost" in made(gone_on)
+    assert read(copied, "show", "curves")["made_room"] == {"times": 2, "last_for": "now", "lost_seconds": 5.5}
 
 
 @pytest.mark.parametrize("state", [TrialState.FAIL, TrialState.PRUNED])

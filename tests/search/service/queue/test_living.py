@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from hpsearch.search.operations.steer import steer
 from hpsearch.search.operations.submit import submit
 from hpsearch.search.queue.observe import Observed, observe
 from hpsearch.search.queue.view import QueuedStudy
+from hpsearch.search.results.report import MadeRoom
 from hpsearch.search.service.client.server import Server
 from hpsearch.search.service.home import Home
 from hpsearch.search.service.queue.drivers import starting_drivers
@@ -70,15 +72,14 @@ def space(name: str, trials: int = 1, **fields: Any) -> dict[str, Any]:
 class Living:
     """A folder with a server, whose drivers and searches are processes of their own."""
 
-    def __init__(self, folder: Path, storage: str = "studies.db", cores: str | None = None) -> None:
+    def __init__(self, folder: Path, storage: str = "studies.db", home: str = "home") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "curve.py").write_text(OBJECTIVE)
         self.folder = folder
-        self.home = Home.at(folder / "home")
-        (folder / "home/serve.yaml").write_text("settle: 0\n")
+        self.home = Home.at(folder / home)
+        (self.home.folder / "serve.yaml").write_text("settle: 0\n")
         self.workspace = Workspace.at(storage if "://" in storage else str(folder / storage), folder / "runs")
         self.database = open_storage(self.workspace.url, create=True)
-        self._cores = cores
         self._process: subprocess.Popen[str] | None = None
         self._token = Tokens(self.home).create("anna", "code").token
 
@@ -87,9 +88,8 @@ class Living:
         return kept | {"HPSEARCH_HOME": str(self.home.folder), "HPSEARCH_STORAGE": self.workspace.url}
 
     def start(self) -> None:
-        words = [] if self._cores is None else ["taskset", "-c", self._cores]
         self._process = subprocess.Popen(
-            [*words, *HPSEARCH, "serve", "--port", "0"],
+            [*HPSEARCH, "serve", "--port", "0"],
             cwd=self.folder, env=self.environment(), text=True, stdout=subprocess.PIPE,
         )  # fmt: skip
         assert self._process.stdout is not None
@@ -112,6 +112,20 @@ class Living:
         for _, pid, _ in starting_drivers(self.workspace):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    @property
+    def name(self) -> str:
+        """What the server is called in studies."""
+        return (self.home.folder / "server-id").read_text()
+
+    def search(self, space: dict[str, Any]) -> subprocess.Popen[bytes]:
+        """Search a space by hand, without the server."""
+        file = self.folder / f"{space['name']}.json"
+        file.write_text(json.dumps(space))
+        return subprocess.Popen(
+            [*HPSEARCH, "run", file, "--plain"],
+            cwd=self.folder, env=self.environment(), stdout=subprocess.DEVNULL,
+        )  # fmt: skip
 
     def submit(self, space: dict[str, Any], **options: Any) -> None:
         submit(workspace=self.workspace, space=self.spec(space), cwd=self.folder, **options)
@@ -206,6 +220,7 @@ def test_a_study_that_makes_room_three_times_ends_with_the_same_bits(living: Liv
     assert results(living.workspace, "low") == results(calm, "low")
     told = living.told("low")
     assert (told.state.state, told.preemptions, told.lost_seconds > 0) == ("finished", 3, True)
+    assert living.anna.show(study="low").made_room == MadeRoom(3, "high 2", told.lost_seconds)
     log = (living.workspace.runs / "low/driver.log").read_text()
     assert log.count("and changed no number") == 3
 
@@ -248,3 +263,69 @@ def test_a_driver_that_fails_is_not_started_again(living: Living) -> None:
     assert living.told("fails").state.state == "finished"
     told = living.told("gone").state
     assert (told.state, "gone.py" in told.reason) == ("failed", True), told
+
+
+def test_drivers_go_on_without_their_server_and_the_next_one_finds_them(living: Living) -> None:
+    living.submit(space("survives", 6, seconds=0.1))
+    before = living.wait("survives", runs)
+    living.kill()
+    there = living.now("survives").progress.reached
+    living.wait("survives", lambda study: study.progress.reached > there)
+    living.start()
+    told = living.told("survives")
+    assert (told.state.state, told.driver) == ("running", pid_of(before))
+    living.wait("survives", is_over)
+    assert living.told("survives").state.state == "finished"
+    assert [trial[0] for trial in results(living.workspace, "survives")] == list(range(6))
+    wanted = living.wanted("survives")
+    assert (wanted.started, wanted.killed, wanted.preemptions) == (wanted_of(before).started, (), 0)
+
+
+def test_a_search_by_hand_is_left_alone_while_the_queue_is_planned_anew(living: Living) -> None:
+    """It keeps its part of the machine, whatever its priority, and those that wait change places."""
+    hand = living.search(space("by hand", 100, seconds=0.1))
+    try:
+        wait_for(lambda: bool(living.look("by hand")) and runs(living.now("by hand")), 60.0)
+        living.submit(space("first"))
+        living.submit(space("second"))
+        told = [living.told(name) for name in ("by hand", "first", "second")]
+        assert [(each.state.state, each.place) for each in told] == [
+            ("elsewhere", None), ("queued", 1), ("queued", 2)
+        ]  # fmt: skip
+        steer(workspace=living.workspace, study="second", priority="high")
+        told = [living.told(name) for name in ("by hand", "first", "second")]
+        assert [(each.state.state, each.place) for each in told] == [
+            ("elsewhere", None), ("queued", 2), ("queued", 1)
+        ]  # fmt: skip
+        assert "which by hand has" in told[2].state.reason and not told[2].would_stop
+    finally:
+        hand.send_signal(signal.SIGINT)
+        assert hand.wait(60) == 130
+    for name in ("first", "second"):
+        living.wait(name, is_over)
+    first, second = (living.wanted(name).started for name in ("first", "second"))
+    assert first is not None and second is not None and second < first
+
+
+@pytest.mark.postgres
+def test_two_servers_of_one_database_keep_off_each_others_studies(tmp_path: Path, postgres: Any) -> None:
+    """Not even for a study of higher priority does one of the other server make room."""
+    url = postgres.database()
+    ours, theirs = (Living(tmp_path, url, home) for home in ("ours", "theirs"))
+    try:
+        ours.start()
+        theirs.start()
+        ours.submit(space("ours", 4, seconds=0.1), server=ours.name)
+        ours.wait("ours", runs)
+        theirs.submit(space("theirs"), server=theirs.name, priority="high")
+        reason = theirs.told("theirs").state.reason
+        assert "which ours has" in reason and not theirs.told("theirs").would_stop, reason
+        assert ours.told("theirs").state.reason == "another server has it"
+        theirs.wait("theirs", is_over)
+        assert is_over(ours.now("ours")) and ours.wanted("ours").preemptions == 0
+        for study, server, trials in (("ours", ours, 4), ("theirs", theirs, 1)):
+            assert ours.wanted(study).server == server.name
+            assert len(results(ours.workspace, study)) == trials
+    finally:
+        ours.end()
+        theirs.end()

@@ -1,0 +1,126 @@
+"""Several servers of one database: whose a study is, also where its server is gone. Nothing starts here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from hpsearch.search.operations.submit import submit
+from hpsearch.search.queue.decide import Preempt
+from hpsearch.search.queue.observe import DriverProcess, Observed
+from hpsearch.search.queue.slots import Machine, Slice
+from hpsearch.search.queue.view import Situation
+from hpsearch.search.service.queue.reconciler import GONE_SECONDS, Reconciler
+from hpsearch.storage.claims import ID
+from hpsearch.storage.database import open_storage
+from hpsearch.storage.files import CLAIM, study_folder
+from hpsearch.storage.studies import find_study
+from hpsearch.storage.wanted import Wanted, all_wanted
+from hpsearch.storage.workspace import Workspace
+
+from ....support.spaces import SMALL, small
+
+MACHINE = Machine((0, 1), (), 100, 1, 0)
+
+
+@dataclass
+class Servers:
+    """Servers of one workspace, whose clock a test moves."""
+
+    workspace: Workspace
+    folder: Path
+    now: float = 1e9
+    all: list[Reconciler] = field(default_factory=list)
+
+    def add(self, name: str) -> Reconciler:
+        home = self.folder / name
+        home.mkdir(exist_ok=True)
+        self.all.append(Reconciler(self.workspace, home, MACHINE, now=lambda: self.now))
+        self.all[-1].look()
+        return self.all[-1]
+
+    def submit(self, study: str, server: Reconciler) -> None:
+        space = small(name=study, objective="remote")
+        submit(workspace=self.workspace, space=space, hold=True, cwd=self.folder, server=server.server)
+
+    def begin(self, study: str, is_here: bool) -> None:
+        """Give a study a trial, and its folder where that is here."""
+        stored = find_study(self.workspace, study)
+        stored.study.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.WAITING))
+        if is_here:
+            folder = study_folder(self.workspace.runs, stored.folder)
+            folder.mkdir(parents=True)
+            (folder / CLAIM).write_text(f"{stored.study.user_attrs[ID]}\n")
+
+    def server_of(self, study: str) -> str | None:
+        return all_wanted(open_storage(self.workspace.url))[study].server
+
+    def seconds_later(self, seconds: float, server: Reconciler) -> None:
+        self.now += seconds
+        server.look()
+
+
+@pytest.fixture
+def make_servers(tmp_path: Path) -> Iterator[Any]:
+    made: list[Servers] = []
+
+    def make(storage: str) -> Servers:
+        made.append(Servers(Workspace.at(storage, tmp_path / "runs"), tmp_path))
+        return made[-1]
+
+    yield make
+    for servers in made:
+        for server in servers.all:
+            server.stop()
+
+
+@pytest.mark.postgres
+def test_a_study_is_taken_over_where_its_files_are_once_its_server_is_gone_for_good(
+    make_servers: Any, postgres: Any
+) -> None:
+    servers = make_servers(postgres.database())
+    first, second = servers.add("first"), servers.add("second")
+    for study in ("new", "here", "there"):  # the last one's files are on another machine
+        servers.submit(study, first)
+    for study in ("here", "there"):
+        servers.begin(study, study == "here")
+    servers.seconds_later(2 * GONE_SECONDS, second)
+    assert servers.server_of("here") == first.server
+    first.stop()
+    servers.seconds_later(1.0, second)
+    servers.seconds_later(GONE_SECONDS - 1, second)
+    first = servers.add("first")  # only started anew
+    servers.seconds_later(1.0, second)
+    assert servers.server_of("here") == first.server
+    first.stop()
+    servers.seconds_later(1.0, second)
+    assert servers.server_of("here") == first.server
+    servers.seconds_later(GONE_SECONDS, second)
+    assert {study: servers.server_of(study) for study in ("new", "here", "there")} == {
+        "new": second.server, "here": second.server, "there": first.server
+    }  # fmt: skip
+
+
+def test_a_file_has_one_server_whatever_it_was_called(make_servers: Any, tmp_path: Path) -> None:
+    servers = make_servers(str(tmp_path / "a.db"))
+    first = servers.add("first")
+    servers.submit("s", first)
+    second = servers.add("second")
+    assert servers.server_of("s") == first.server, "the first one has the queue"
+    first.stop()
+    second.look()
+    assert servers.server_of("s") == second.server
+
+
+@pytest.mark.parametrize("server", ["this", "another"])
+def test_no_study_of_another_server_makes_room(server: str) -> None:
+    driver = DriverProcess(1, 0.0, served=True, slice=Slice((0, 1)))
+    low = Observed("low", 1, Wanted(0.0, priority="low", server=server), SMALL, driver=driver)
+    high = Observed("high", 2, Wanted(0.0, priority="high", server="this"), SMALL)
+    actions = Situation([low, high], MACHINE, 1000.0, "this").decide().actions
+    assert actions == ((Preempt("low", "high"),) if server == "this" else ())
