@@ -48,7 +48,7 @@ class BenchTrial:
     """Counts reports."""
 
     number = seed = trained = reported = 0
-    resume_from = None
+    resume_from = last_value = None
     params: dict[str, Any] = {}  # noqa: RUF012
 
     def __init__(self, folder: Path) -> None:

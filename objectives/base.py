@@ -64,6 +64,7 @@ class Trial(Protocol):
     | `checkpoint` | a folder for this trial; what is in it at a report survives the process |
     | `resume_from` | the same folder, as it was at the last report of an earlier attempt; None without one |
     | `reported` | the last step that earlier attempts have reported; 0 without one |
+    | `last_value` | the last finite value of earlier attempts on this machine; None without one |
     | `trained` | the step that the training has reached, set if reports are late; used to count the cost |
 
     If that report was the last one, the resumed attempt only has to return its value.
@@ -88,6 +89,9 @@ class Trial(Protocol):
 
     @property
     def reported(self) -> int: ...
+
+    @property
+    def last_value(self) -> float | None: ...
 
     def report(self, value: float, step: int, **metrics: float) -> None:
         """Record `value` of the study's metric at `step` (a whole number in the study's resource unit).

@@ -109,6 +109,8 @@ class CommandObjective:
         _wait(name, ranks, output)
         if delivery.value is None and delivery.earlier is not None:  # nothing was left to train
             return delivery.earlier.deliver(delivery.trial)
+        if delivery.value is None and not source.unusable:
+            delivery.value = _nothing_left(delivery.trial)
         if delivery.value is None:
             raise NothingReported(
                 f'the command ended without reporting "{self.metric}"; it must {source.asks}',
@@ -119,6 +121,14 @@ class CommandObjective:
         if source.unusable:
             delivery.trial.remark("unusable", f"reports are left out: {' and '.join(source.unusable)}")
         return delivery.value
+
+
+def _nothing_left(trial: Trial) -> float | None:
+    """The value of a trial whose checkpoint has left its script nothing to train; None without one."""
+    if trial.resume_from is None or trial.last_value is None:
+        return None
+    trial.remark("rest", f"it resumed and reported nothing more: its value is that of step {trial.reported}")
+    return trial.last_value
 
 
 class _Delivery:

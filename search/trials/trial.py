@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -42,10 +43,11 @@ class FolderTrial(ABC):
         self.trained = 0
         self._remarked: set[str] = set()  # kinds
         self._metrics_file = folder / METRICS
-        self._recorded = max(
-            (report.step for report in read_reports(self._metrics_file, repair=True)), default=-1
-        )
+        recorded = read_reports(self._metrics_file, repair=True)
+        self._recorded = max((report.step for report in recorded), default=-1)
         self.reported = max(0, self._recorded)
+        finite = (report.value for report in reversed(recorded) if math.isfinite(report.value))
+        self.last_value: float | None = next(finite, None)
         self._last_step: int | None = None
         self._lock = threading.Lock()  # an objective may report from a thread of its own
 

@@ -24,6 +24,7 @@ class HandTrial:
         self.reports: list[tuple[int, float]] = []
         self.metrics: list[dict[str, float]] = []
         self.trained = self.reported = 0
+        self.last_value: float | None = None
         self._stop_at = stop_at
 
     def remark(self, kind: str, text: str) -> None:

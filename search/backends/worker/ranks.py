@@ -87,6 +87,7 @@ class SiblingTrial:
         self.checkpoint = Path(message["checkpoint"])
         self.resume_from = self.checkpoint if message["resumes"] else None
         self.reported: int = message["reported"]
+        self.last_value: float | None = message["last_value"]
         self.stopped = False
         self.trained = 0
         self._last_step: int | None = None
@@ -206,6 +207,7 @@ class RankGroup:
             "checkpoint": str(trial.checkpoint),
             "resumes": trial.resume_from is not None,
             "reported": trial.reported,
+            "last_value": trial.last_value,
         }
         for sibling in self._siblings:
             sibling.busy = True

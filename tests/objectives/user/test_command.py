@@ -46,6 +46,7 @@ class HandTrial:
         self.reports: list[tuple[int, float, dict[str, float]]] = []
         self.remarks: list[tuple[str, str]] = []
         self.trained = self.reported = 0
+        self.last_value: float | None = None
         self._stop_at = stop_at
 
     def set_attribute(self, name: str, value: Any) -> None:
@@ -685,3 +686,19 @@ def test_no_report_is_lost_between_a_pause_and_the_checkpoint_that_is_ahead_of_i
     assert objective(again) == 0.1
     assert [step for step, _, _ in again.reports] == list(range(4, 11))
     assert not (tmp_path / "rest.json").exists()
+
+
+@pytest.mark.parametrize("report", [{}, {"mlflow": "loss"}, {"file": "log.csv"}])
+def test_a_resumed_program_with_nothing_left_to_train_keeps_its_value(
+    trial: HandTrial, report: dict[str, str]
+) -> None:
+    objective = CommandObjective(["sh", "-c", "echo resuming"], "loss", report=report)
+    trial.last_value, trial.reported = 0.25, 9
+    with pytest.raises(NothingReported):
+        objective(trial)  # without a checkpoint, it has trained anew
+    trial.resume_from = trial.checkpoint
+    assert objective(trial) == 0.25 and trial.reports == []
+    assert trial.remarks[-1][1] == "it resumed and reported nothing more: its value is that of step 9"
+    unusable = CommandObjective(["sh", "-c", """echo '{"loss": "low"}'"""], "loss")
+    with pytest.raises(NothingReported, match="without reporting"):
+        unusable(trial)

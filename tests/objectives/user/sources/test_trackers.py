@@ -39,6 +39,7 @@ class HandTrial:
         self.reports: list[tuple[int, float]] = []
         self.remarks: list[tuple[str, str]] = []
         self.trained = self.reported = 0
+        self.last_value: float | None = None
         self._stop_at = stop_at
 
     def set_attribute(self, name: str, value: Any) -> None:
