@@ -15,6 +15,7 @@ from typing import Any
 
 from ...reports import not_a_number
 from .base import STEP_NAMES, metrics_of, number_of, whole_step
+from .tables import Table
 
 NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
 # What may not follow it: a unit, a part of a longer number, date or ratio, a newer value, or what it counts.
@@ -39,8 +40,6 @@ _OTHER_STEP = re.compile(
 )
 _EPOCHS = re.compile(r"(?<![A-Za-z])epochs?(?![A-Za-z])", re.IGNORECASE)
 _PROGRESS = re.compile(r"\d%\||\d(?:it|s|steps?|batch)/(?:s|it)\b")
-_CELLS = re.compile(r"[|│┃]")
-_RULE = re.compile(r"[\s|│┃+\-=:─━═┼╇╪├┤┡┩╞╡┌┐└┘┏┓┗┛╭╮╯╰┬┴┳┻╋]+")
 _BRACES = re.compile(r"\{[^{}]*\}")
 _NOT_LITERAL = re.compile(rf"{_WRAPPED[:-1]}({NUMBER})(?:,[^()]*)?\)", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"""(?<![\w'"])([-+]?(?:nan|inf(?:inity)?))(?![\w'"])""", re.IGNORECASE)
@@ -84,17 +83,16 @@ class LineReader:
         name = rf"(?<![\w./@-]){re.escape(metric)}(?![\w/@.(-]{longer})"
         self._pair = re.compile(rf"{name}{_GAP}({NUMBER}){_END}", re.IGNORECASE)
         self._others = [*_BEFORE, *([] if _PHASE.search(metric) else [_PHASE_BEFORE])]
-        self._header: list[str] = []
+        self._table: Table | None = None
 
     @property
     def in_table(self) -> bool:
-        """Whether the lines before this one were those of a table with the metric."""
-        return bool(self._header)
+        """Whether this line may be a row of a table with the metric."""
+        return self._table is not None
 
     def read(self, text: str) -> Reading | str | None:
         """What a line says of the metric; a text says why its value cannot be used."""
-        cells = [cell.strip() for cell in _CELLS.split(text)] if _CELLS.search(text) else []
-        if self._header and (in_row := self._in_row(text, cells)) is not None:
+        if self._table is not None and (in_row := self._in_row(text, self._table)) is not None:
             return in_row
         if self._metric not in text:
             return None
@@ -102,8 +100,7 @@ class LineReader:
             return found
         if (found := self.pair_in(text)) is not None:
             return found
-        if self._metric in cells and len([cell for cell in cells if cell]) > 1:
-            self._header = cells
+        self._table = Table.of(text, self._metric) or self._table
         return None
 
     def pair_in(self, text: str) -> Reading | str | None:
@@ -141,14 +138,12 @@ class LineReader:
                 return "stands inside another dictionary"
         return None
 
-    def _in_row(self, text: str, cells: list[str]) -> Reading | str | None:
+    def _in_row(self, text: str, table: Table) -> Reading | str | None:
         """The value in the metric's column of a table's row; None if this line is none."""
-        if _RULE.fullmatch(text):
+        if table.is_over(text):
+            self._table = None
+        if (row := table.row(text)) is None:
             return None
-        if len(cells) != len(self._header):
-            self._header = []
-            return None
-        row = dict(zip(self._header, cells, strict=True))
         text = row[self._metric]
         value = number_of(text)
         if value is None:

@@ -131,8 +131,10 @@ def test_a_table_names_the_metric_once() -> None:
         "|   1   |    0.9     |   0.8    |",
         "|   2   |    0.7     |          |",
         "|   3   |    0.5     |   0.6    |",
-        "the end",
-        "|   4   |    0.5     |   0.6    |",
+        "saving",
+        "| layer |   size     |   bits   |",
+        "|  fc1  |    12      |    32    |",
+        "|   4   |    0.5     |   0.4    |",
     ]
     read = [reader.read(line) for line in lines]
     assert [each.value if isinstance(each, Reading) else None for each in read] == [
@@ -143,9 +145,34 @@ def test_a_table_names_the_metric_once() -> None:
         0.6,
         None,
         None,
+        None,
+        0.4,
     ]
     assert isinstance(read[2], Reading)
     assert read[2].metrics == {"epoch": 1.0, "train_loss": 0.9} and read[2].steps == {"epoch": 1}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "epoch     train_loss  valid_loss  accuracy  time    \n0         0.5         0.4         #na#      00:03   ",
+        "epoch,train_loss,valid_loss\n0,0.5,0.4",
+        "Epoch\tvalid_loss\tTrain Loss\n0\t0.4\tnan",
+    ],
+)
+def test_a_table_without_bars_has_a_column_of_steps(lines: str) -> None:
+    reader = LineReader("valid_loss")
+    header, row = lines.split("\n")
+    for line in ("loss valid_loss", "1 2", header, "3 files of 2 kinds", "saved 0.5 1.5", "a,0.5,0.3"):
+        assert reader.read(line) is None
+    read = reader.read(row)
+    assert isinstance(read, Reading) and (read.value, read.steps) == (0.4, {"epoch": 0})
+
+
+def test_a_table_without_steps_ends_at_another_line() -> None:
+    reader = LineReader("loss")
+    read = [reader.read(line) for line in ("| lr | loss |", "| 0.1 | 0.5 |", "x", "| 0.2 | 0.4 |")]
+    assert [isinstance(each, Reading) for each in read] == [False, True, False, False]
 
 
 def test_a_progress_bar_is_one() -> None:
