@@ -10,6 +10,7 @@ import json
 import os
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -30,7 +31,9 @@ MOST_HEADER = 100 << 20  # bytes of a safetensors header, as its own library all
 def newest(folder: Path, which: str) -> Path | None:
     """The newest complete checkpoint in `folder`: of the usual kinds for "last", else of a pattern.
 
-    Of names that differ only in numbers the highest is the newest, otherwise the last changed.
+    Of names that differ only in numbers the highest is the newest, otherwise the last changed. The newest of
+    several folders has to have the files of the one before it. Of the older ones the program itself says that
+    they are complete, as it has gone on to the next.
     """
     if which != LAST:
         return _newest(folder, [path for path in _matching(folder, which) if _is_whole(path)])
@@ -52,14 +55,27 @@ def problem_of_pattern(which: str) -> str | None:
 
 
 def _newest(folder: Path, paths: list[Path]) -> Path | None:
-    best: dict[str, tuple[tuple[int, ...], int, Path]] = {}  # of each family of names
+    families: dict[str, list[tuple[tuple[int, ...], int, Path]]] = {}  # by their names without numbers
     for path in paths:
         name = path.relative_to(folder).as_posix()
         with suppress(OSError):  # it is gone
             candidate = (tuple(map(int, re.findall(r"\d+", name))), path.stat().st_mtime_ns, path)
-            family = re.sub(r"\d+", "0", name)
-            best[family] = max(candidate, best.get(family, candidate))
-    return max(best.values(), key=lambda each: (each[1], str(each[2])))[2] if best else None
+            families.setdefault(re.sub(r"\d+", "0", name), []).append(candidate)
+    best = []
+    for family in families.values():
+        family.sort()
+        lacks = len(family) > 1 and _parts(family[-2][2]) - _parts(family[-1][2])
+        best.append(family[-2 if lacks else -1])
+    return max(best, key=lambda each: (each[1], str(each[2])))[2] if best else None
+
+
+def _parts(path: Path) -> Counter[str]:
+    """How many files a folder has of each name, where names that differ only in numbers count as one.
+
+    So a folder with `model_3.pt` has what one with `model_2.pt` has, and one shard of two is not enough.
+    """
+    files = (Path(inside, name) for inside, _, names in os.walk(path) for name in names)
+    return Counter(re.sub(r"\d+", "0", file.relative_to(path).as_posix()) for file in files)
 
 
 def _usual(folder: Path) -> Iterator[tuple[int, Path]]:

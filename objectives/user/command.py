@@ -16,7 +16,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,17 @@ from .output import POLL_SECONDS, SILENCE_SECONDS, Output, Process
 from .rest import Numbered, Rest
 from .shell import without_absent
 from .sources import Arrived, Source, lines_before, source_of
-from .writing import SIGNALLING, FileState, await_save, half_written, let_write, set_aside, unfinished
+from .writing import (
+    SIGNALLING,
+    FileState,
+    await_save,
+    half_written,
+    kill,
+    let_write,
+    set_aside,
+    terminate,
+    unfinished,
+)
 
 SAVES = re.compile(r"\$\{?(checkpoint|resume_from)\b")  # macros that tell a script where to save
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
@@ -89,14 +99,15 @@ class CommandObjective:
                             output.drain(END_SECONDS)
                         written = let_write(ranks, trial.checkpoint, output, delivery.times)
                         has_ended = all(rank.poll() == 0 for rank in ranks)
-                        _terminate(ranks, output)
+                        terminate(ranks, output)
+                        output.drain(TERM_SECONDS)
                         if stopped:
                             delivery.keep_rest(source, output, has_ended=has_ended)
                         raise
             finally:
                 with SIGNALLING:
                     half = half_written(ranks, trial.checkpoint)
-                    _kill_groups(ranks)  # processes that the script started and left behind
+                    kill(ranks)  # processes that the script started and left behind
                     set_aside([*half, *unfinished(written)])
 
     def _follow(
@@ -266,19 +277,3 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _terminate(ranks: Sequence[Process], output: Output) -> None:
-    """Send SIGTERM to the script's process groups, and wait a while for all ranks to end."""
-    for process in ranks:
-        with SIGNALLING, suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-            os.killpg(process.pid, signal.SIGCONT)  # it may have been stopped
-    output.drain(TERM_SECONDS)
-
-
-def _kill_groups(ranks: Sequence[Process]) -> None:
-    for process in ranks:
-        with suppress(ProcessLookupError):  # the group has ended
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

@@ -25,6 +25,7 @@ WRITE_SECONDS = 10.0  # for a script to finish writing before it is told to end
 QUIET_SECONDS = 0.2  # without a change, after which a checkpoint counts as complete
 STILL_SECONDS = 1.0  # for a process to stop after SIGSTOP; one that waits for a disk stops late
 BETWEEN_SECONDS = 1.0  # to wait for that: some scripts save all the time while they train
+TOLD_SECONDS = 1.0  # for a launcher such as torchrun to pass SIGTERM on to the processes that it started
 INCOMPLETE = ".incomplete"  # suffix of unfinished files
 FileState = tuple[int, int, int]  # of a file: its inode, bytes, and nanoseconds of its last change
 STAY_OPEN = re.compile(r"events\.out\.tfevents.*|.*\.(csv|jsonl|log|db|sqlite3?)(-\w+)?")
@@ -59,9 +60,36 @@ def let_write(
             )
             if waited >= WRITE_SECONDS or (still and not (between or now_written)):
                 return {path: state for path in now_written if (state := _state(path)) is not None}
-            _signal(ranks, signal.SIGCONT)
+            _signal(_groups(ranks), signal.SIGCONT)
         output.drain(POLL_SECONDS)
     return {}
+
+
+def terminate(ranks: Sequence[Process], output: Output) -> None:
+    """Send SIGTERM to the script's process groups, which may be stopped, and let them continue.
+
+    Processes that a launcher started in groups of their own, as torchrun does, are told by the launcher. They
+    stay stopped until then: otherwise they would begin the next checkpoint, and be ended in the middle of it.
+    """
+    others = [process for process in _below(ranks) if _group(process) not in {rank.pid for rank in ranks}]
+    groups = _groups(ranks) - {rank.pid for rank in ranks}
+    with SIGNALLING:
+        _signal([rank.pid for rank in ranks], signal.SIGTERM)
+        _signal([rank.pid for rank in ranks], signal.SIGCONT)
+        until = time.monotonic() + TOLD_SECONDS
+        while groups and None in [rank.poll() for rank in ranks] and time.monotonic() < until:
+            is_told = any(map(_has_pending_sigterm, others))
+            output.drain(POLL_SECONDS)  # after the first one that is told, a moment for the rest
+            if is_told:
+                break
+        _signal(groups, signal.SIGCONT)
+
+
+def kill(ranks: Sequence[Process]) -> None:
+    """Kill what is left of the script, also where a launcher did not end and so told nobody."""
+    _signal(_groups(ranks), signal.SIGKILL)
+    for rank in ranks:
+        rank.wait()
 
 
 def await_save(folder: Path) -> None:
@@ -180,10 +208,18 @@ def _below(ranks: Sequence[Process]) -> Iterator[psutil.Process]:
             yield from process.children(recursive=True)
 
 
+def _groups(ranks: Sequence[Process]) -> set[int]:
+    """The process groups of the script: those of its ranks, and those that launchers made below them."""
+    below = {group for process in _below(ranks) if (group := _group(process)) is not None}
+    return {rank.pid for rank in ranks} | below - {os.getpgrp()}
+
+
 def _stop(ranks: Sequence[Process]) -> bool:
     """Stop the script. Returns whether all its processes have stopped in time."""
-    _signal(ranks, signal.SIGSTOP)
-    groups = {rank.pid for rank in ranks}
+    groups, before = _groups(ranks), set[int]()
+    while groups != before:  # one that has not stopped yet may start another
+        _signal(groups - before, signal.SIGSTOP)
+        groups, before = groups | _groups(ranks), groups
     return await_still([process for process in _below(ranks) if _group(process) in groups])
 
 
@@ -192,6 +228,16 @@ def _group(process: psutil.Process) -> int | None:
         return os.getpgid(process.pid)
     except (ProcessLookupError, PermissionError):
         return None  # it has ended, or is not ours
+
+
+def _has_pending_sigterm(process: psutil.Process) -> bool:
+    """Whether a stopped process was sent SIGTERM, which it receives when it continues."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:  # it has ended, or this is not Linux
+        return False
+    pending = re.findall(r"^(?:Sig|Shd)Pnd:\t(\w+)$", status, re.MULTILINE)
+    return any(int(mask, 16) >> (signal.SIGTERM - 1) & 1 for mask in pending)
 
 
 def _is_still(process: psutil.Process) -> bool:
@@ -203,7 +249,7 @@ def _is_still(process: psutil.Process) -> bool:
     return all(state in "TtZX" for state in states)
 
 
-def _signal(ranks: Sequence[Process], number: signal.Signals) -> None:
-    for process in ranks:
-        with suppress(ProcessLookupError, PermissionError):  # the group has ended, or is not ours
-            os.killpg(process.pid, number)
+def _signal(groups: Iterable[int], number: signal.Signals) -> None:
+    for group in groups:
+        with suppress(ProcessLookupError, PermissionError):  # it has ended, or is not ours
+            os.killpg(group, number)

@@ -93,6 +93,18 @@ def test_half_a_file_is_no_checkpoint(tmp_path: Path) -> None:
     assert newest(tmp_path, "*.safetensors") == whole
 
 
+@pytest.mark.parametrize("which", ["last", "epoch_*"])
+def test_the_newest_folder_has_the_files_of_the_one_before_it(tmp_path: Path, which: str) -> None:
+    """As Accelerate saves: each file is whole, but the program was ended before the next one."""
+    before: Path | None = None
+    for epoch in (1, 2, 10):
+        for name in ("model.pt", f"sampler_{epoch}.pt", "random_states_0.pt", "random_states_1.pt"):
+            assert epoch == 1 or newest(tmp_path, which) == before
+            saved(tmp_path / f"epoch_{epoch}" / name)
+        before = newest(tmp_path, which)
+        assert before == tmp_path / f"epoch_{epoch}"
+
+
 def test_what_is_unfinished_is_what_the_search_takes_for_it() -> None:
     assert UNFINISHED.pattern == files.UNFINISHED.pattern
     assert UNFINISHED.flags == files.UNFINISHED.flags
