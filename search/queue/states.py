@@ -46,7 +46,8 @@ def state_of(
     if study.driver is not None:
         return _with_driver(study)
     changed = None if wanted is None or not wanted.changed else moment(wanted.changed)
-    if starting and not study.is_over:
+    is_wanted = wanted is None or wanted.desired == "run"
+    if starting and is_wanted and not study.is_over:  # else it has just unlocked the study, and ends
         return StudyState("starting", "its driver starts", _start(wanted))
     if study.elsewhere:
         return StudyState("elsewhere", "another machine searches it")
@@ -54,7 +55,7 @@ def state_of(
         return StudyState("finished", "nothing is left to do")
     if wanted is None:
         return StudyState("stopped", "no search of it runs; hpsearch run continues it")
-    if wanted.desired != "run":
+    if not is_wanted:
         by = f" by {wanted.by}" if wanted.by else ""
         what: State = "paused" if wanted.desired == "pause" else "stopped"
         return StudyState(what, f"{what}{by}; resume queues it again", changed)
