@@ -12,7 +12,7 @@ from typing import Any
 from ....spaces import SpaceError
 from ....spaces.document import read, text_of
 from ....spaces.fields import show
-from . import draws
+from .. import draws
 from .source import Section, Source
 from .space import Converted, Parameter, drawn, grid_size
 

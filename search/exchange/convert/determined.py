@@ -12,8 +12,8 @@ from typing import Any
 
 from ....spaces.fields import show
 from ....spaces.parameters import MOST_CHOICES
-from . import draws
-from .draws import Draw, Unsaid
+from .. import draws
+from ..draws import Draw, Unsaid
 from .source import Section, Source
 from .space import Converted, drawn, grid_size, words_of
 

@@ -13,8 +13,8 @@ from ....spaces import SpaceError
 from ....spaces.document import LARGEST_FILE
 from ....spaces.fields import show
 from ...errors import UsageError
-from . import draws
-from .draws import Draw
+from .. import draws
+from ..draws import Draw
 from .source import Section, Source
 from .space import Converted, drawn, grid_size
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from ....spaces.errors import quoted
 from ....spaces.fields import show
-from . import draws
-from .draws import Draw
+from .. import draws
+from ..draws import Draw
 from .katib_metrics import collector
 from .source import Section, Source
 from .space import Converted, Setting, drawn, grid_size, name_of

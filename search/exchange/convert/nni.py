@@ -15,8 +15,8 @@ from ....spaces import SpaceError
 from ....spaces.document import read, text_of
 from ....spaces.errors import Issue, quoted
 from ....spaces.fields import show
-from . import draws
-from .draws import Draw
+from .. import draws
+from ..draws import Draw
 from .source import Section, Source
 from .space import Converted, drawn, grid_size, words_of
 

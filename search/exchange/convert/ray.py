@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....spaces.fields import show
-from . import draws
-from .draws import Draw
+from .. import draws
+from ..draws import Draw
 from .source import Section, Source
 from .space import Converted, drawn, grid_size
 

@@ -14,9 +14,9 @@ from ....spaces.fields import TO_FILL
 from ....spaces.relations import NAME
 from ....spaces.stopping import USUAL, is_length, snake
 from ...trials.yaml_text import one_line, text_of
+from ..draws import HELPER, RAW, Draw, Unsaid
 from ..space_from import TO_FILL_IN
 from ..space_from.metric import goal_of
-from .draws import HELPER, RAW, Draw, Unsaid
 from .source import Section, Source
 
 LONGEST_NAME = 200

@@ -10,8 +10,8 @@ import math
 from typing import Any
 
 from ....spaces.fields import show
-from . import draws
-from .draws import Draw
+from .. import draws
+from ..draws import Draw
 from .source import Section, Source
 from .space import OURS, WORDS_OF_ALL, Converted, Setting, drawn, grid_size, length_of
 

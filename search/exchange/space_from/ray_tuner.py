@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..convert.draws import HELPER, RAW, Draw, Unsaid, floored, normal, rounded
+from ..draws import HELPER, RAW, Draw, Unsaid, floored, normal, rounded
 from .found import FoundParameter, FoundSearch
 from .scope import Scope, Unreadable
 from .syntax import keywords, name_of, nodes_of, root_of

@@ -15,10 +15,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ....spaces.expressions import MOST_CHARACTERS
-from ....spaces.fields import show
-from ....spaces.parameters import MOST_CHOICES
-from ....spaces.ranges import Range
+from ...spaces.expressions import MOST_CHARACTERS
+from ...spaces.fields import show
+from ...spaces.parameters import MOST_CHOICES
+from ...spaces.ranges import Range
 
 RAW = "\0"  # in an expression: the name of the helper; no text that an expression holds has it
 HELPER = "_raw"  # ends the name of a parameter that only an expression reads
