@@ -23,6 +23,7 @@ from .configs import settings_of_config
 from .fields import Setting, Settings
 from .metric import Metric
 from .of_searches import proposal_of_search
+from .overrides import settings_of_overrides
 from .per_trial import as_word
 from .scripts import settings_of_script
 
@@ -48,8 +49,10 @@ def proposal(source: Path) -> str:
         raise UsageError(f"{source}: a command cannot name this file: rename it, without ${{ or a leading -")
     if source.suffix.lower() == ".py" and (text := proposal_of_search(source)) is not None:
         return text
-    read = settings_of_script if source.suffix.lower() == ".py" else settings_of_config
-    settings = read(source)
+    if source.suffix.lower() == ".py":
+        settings = settings_of_overrides(source) or settings_of_script(source)
+    else:
+        settings = settings_of_config(source)
     entries = [_Entry(setting) for setting in settings.parameters]
     if not any(entry.searched for entry in entries):
         known = ", ".join(setting.parameter for setting in settings.parameters if setting.number)
@@ -78,7 +81,8 @@ class _Entry:
         self.to_fill = False
         if setting.choices:
             choices = list(dict.fromkeys(setting.choices))
-            self.text, self.why = text_of(choices), "" if setting.form else "the script's choices"
+            of_flag = isinstance(setting.value, bool)
+            self.text, self.why = text_of(choices), "" if of_flag else "the script's choices"
             self.searched = len(choices) > 1
             return
         now = setting.value if setting.number and isinstance(setting.value, int | float) else None

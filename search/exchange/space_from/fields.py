@@ -51,7 +51,7 @@ class Setting:
         if not NAME.fullmatch(self.parameter) or self.parameter in CONSTANTS or len(self.parameter) > 200:
             return "names in a space have only letters, digits and _"
         values = self.choices or (self.value,)
-        if self.form in ("words", "repeat") and isinstance(self.value, list):
+        if self.form and isinstance(self.value, list):
             values = tuple(self.value)
         if not all(isinstance(value, str | int | float | bool | None) for value in values):
             return "it is not a single value"

@@ -15,7 +15,7 @@ from typing import Literal
 
 from .syntax import constant, imports, keywords, name_of, root_of
 
-PARSE_CALLS = re.compile(r"parse_(known_)?(intermixed_)?args\w*|parse_(json|yaml)_file|parse_dict")
+PARSE_CALLS = re.compile(r"parse_(known_)?(intermixed_)?args\w*|parse_(json|yaml)_file|parse_dict|cli")
 COPY_CALLS = {"vars", "copy", "deepcopy", "Namespace", "SimpleNamespace"}  # return the options they are given
 PATH_CALLS = {"join", "Path", "PurePath", "PosixPath"}
 SAME_PATH_CALLS = {"int", "str", "abspath", "realpath", "normpath", "expanduser", "expandvars", "fspath"}

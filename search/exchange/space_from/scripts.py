@@ -1,7 +1,7 @@
 """The options of a Python script, read from its source: the script is never run.
 
-Supported are `add_argument` of argparse, the fields of dataclasses that `HfArgumentParser` parses, and the
-options of click and Typer.
+Supported are `add_argument` of argparse, the fields of dataclasses that `HfArgumentParser` parses, the
+options of click and Typer, and what `declared` reads.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
+from .declared import IMPORTED, SEVERAL, SUBCOMMANDS, UNREADABLE, Declared, element
 from .fields import Setting, Settings
 from .literals import NUMBER_TYPES, Literals, parameter_of
 from .metric import metric_of
@@ -35,8 +36,6 @@ from .syntax import (
 
 FLAG = "it is a flag for a value of its own"
 COUNTS = "it counts how often it is given"
-SEVERAL = "it takes several values"
-IMPORTED = "it is imported: add its options that are to be searched, such as learning_rate"
 PARSERS = {"HfArgumentParser", "TrlParser"}
 # These have options of their own, which are not in the script.
 OF_A_TRAINER = re.compile(
@@ -64,19 +63,16 @@ def settings_of_script(path: Path) -> Settings:
     """The options of a script. Raises `UsageError` where it is not Python, or has no supported options."""
     tree = tree_of(path)
     reader = _Reader(tree)
-    if reader.subcommands:
-        raise UsageError(f"{path}: its options belong to subcommands; write a space for one of them by hand")
-    options = list(reader.options())
-    if not options and not reader.left_out:
-        raise UsageError(
-            f"{path}: found no options of argparse, HfArgumentParser, click or Typer; write a space with its "
-            f'function, objective: "{path}:FUNCTION", or with its command, '
-            f'objective: {{command: [python, {path}, "${{args}}"]}}; '
-            "${args} gives each parameter as an option, ${args_hydra} as lr=0.1, ${lr} the value of one"
-        )
-    use = option_use(tree, reader.commands)
+    declared = Declared(tree)
+    options = [*reader.options(), *declared.options()]
+    left_out = reader.left_out | declared.left_out
+    if reader.subcommands or declared.subcommands:
+        raise UsageError(f"{path}: {SUBCOMMANDS}")
+    if not options and not left_out:
+        raise UsageError(_by_hand(path, tree))
+    use = option_use(tree, [*reader.commands, *declared.commands])
     per_trial = {option.name: value for option in options if (value := trial_value(option, use))}
-    if any(OF_A_TRAINER.fullmatch(name) for name in reader.left_out):
+    if any(OF_A_TRAINER.fullmatch(name) for name in left_out):
         per_trial = {"--seed": "$seed", "--output_dir": "$checkpoint"} | per_trial
     unfit = {each.name: why for each in options if each.name not in per_trial and (why := each.unfit)}
     known = list({option.parameter: option for option in options if option.name not in unfit}.values())
@@ -94,9 +90,40 @@ def settings_of_script(path: Path) -> Settings:
         parameters=parameters,
         command=["python", str(path), *words],
         how=f"Each trial runs {path.name} with these values as its options.",
-        left_out=reader.left_out | unfit,
+        left_out=left_out | unfit,
         per_trial=per_trial,
         metric=metric_of(tree),
+    )
+
+
+def _by_hand(path: Path, tree: ast.Module) -> str:
+    """What to write for a script that shows no options."""
+    names = set(map(name_of, ast.walk(tree)))
+    if "LightningCLI" in names:
+        return (
+            f"{path}: its options are those that LightningCLI makes of its classes: write them to a file with"
+            f" python {path} fit --print_config > config.yaml, and propose a space from that; its command "
+            "needs the word fit"
+        )
+    given = {  # lr = float(sys.argv[1])
+        int(index): name
+        for name, value in assignments(ast.walk(tree))
+        for each in nodes_of(value, ast.Subscript)
+        if name_of(each.value) == "argv" and isinstance(index := constant(each.slice), int) and index > 0
+    }
+    if given:
+        named = (given.get(index, f"argument_{index}") for index in range(1, max(given) + 1))
+        words = ", ".join(f'"${{{name}}}"' for name in named)
+        return (
+            f"{path}: it takes its options from sys.argv, which tells no ranges; write a space by hand with "
+            f"objective: {{command: [python, {path}, {words}]}} and a range for each"
+        )
+    return (
+        f"{path}: found no options of argparse, HfArgumentParser, click, Typer, tyro, Python Fire, absl, "
+        "Hydra, OmegaConf, simple_parsing, Tap or jsonargparse; write a space with its function, "
+        f'objective: "{path}:FUNCTION", or with its command, '
+        f'objective: {{command: [python, {path}, "${{args}}"]}}; '
+        "${args} gives each parameter as an option, ${args_hydra} as lr=0.1, ${lr} the value of one"
     )
 
 
@@ -252,7 +279,7 @@ class _Reader(Literals):
         if default is None and (of_click or action in ("store_true", "store_false")):
             default = action == "store_false"
         if not isinstance(default, bool) or not name.startswith("-"):
-            return "it has no default value that can be read"
+            return UNREADABLE
         parameter = setting.variable if action == "store_false" and setting.variable else setting.parameter
         return flag(name, parameter, on, off, default, setting.variable)
 
@@ -330,7 +357,7 @@ class _Reader(Literals):
             setting = self.setting(name, kind, default, choices, required)
             if isinstance(kind, ast.Name) and kind.id in ("list", "List"):
                 values = self._made(entry.value)
-                found = several(setting, "words", values, _element(entry.annotation)) if values else SEVERAL
+                found = several(setting, "words", values, element(entry.annotation)) if values else SEVERAL
                 if isinstance(found, str):
                     self.left_out[name] = found
                     continue
@@ -375,13 +402,13 @@ class _Reader(Literals):
                 if isinstance(value, bool) and name.startswith("-"):
                     yield flag(name, argument.arg, name, off, value, argument.arg)
                 else:
-                    self.left_out[name] = "it has no default value that can be read"
+                    self.left_out[name] = UNREADABLE
             elif isinstance(kind, ast.Name) and kind.id in ("list", "List", "tuple", "Tuple"):
                 setting = replace(self.setting(name, kind, None, (), False), parameter=argument.arg)
                 values = self.literal(default)
                 values = [] if values is None and kind.id in ("list", "List") else values
                 form: Form = "repeat" if kind.id in ("list", "List") else "words"
-                found = several(setting, form, values, _element(argument.annotation))
+                found = several(setting, form, values, element(argument.annotation))
                 if isinstance(found, str):
                     self.left_out[name] = found
                 else:
@@ -390,13 +417,6 @@ class _Reader(Literals):
                 setting = self.setting(name, kind, default, choices, default is None, bounds(declared))
                 parameter = setting.parameter if name.startswith("--") else argument.arg
                 yield replace(setting, parameter=parameter, variable=argument.arg)
-
-
-def _element(annotation: ast.expr | None) -> str:
-    """The name of the type inside `list[int]`, in `Annotated` too; "" if there are several."""
-    names = [str(name_of(each)) for each in ast.walk(annotation)] if annotation is not None else []
-    kinds = {name for name in names if name in ("int", "float", "str", "Path", "bool")}
-    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def _main_name(names: list[str]) -> str | None:
