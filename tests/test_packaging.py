@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -55,12 +56,16 @@ def test_package_data_exists() -> None:
 
 def test_constraints_pin_every_dependency() -> None:
     pinned = {
-        line.split("==")[0].lower()
+        line.split("==")[0].lower().replace("_", "-")
         for line in (ROOT / "constraints.txt").read_text().splitlines()
         if "==" in line
     }
     wanted = project()["project"]
-    names = [*wanted["dependencies"], *wanted["optional-dependencies"]["dev"]]
+    names = list(wanted["dependencies"])
+    installed = re.search(r"--editable '\.\[(.+)\]'", (ROOT / ".ci/extras").read_text())
+    assert installed is not None
+    for extra in installed[1].split(","):
+        names += wanted["optional-dependencies"][extra]
     for requirement in names:
         name = requirement.split(">")[0].split("=")[0].split("[")[0].lower()
         assert name in pinned, f"{name} is not in constraints.txt"
