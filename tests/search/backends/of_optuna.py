@@ -1,14 +1,9 @@
 # mypy: ignore-errors
 """Objectives as people write them for Optuna; nothing here knows of hpsearch."""
 
-import os
 import time
 
 import optuna
-import torch
-from sklearn.datasets import load_iris
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_score
 
 
 def descend(trial):
@@ -45,34 +40,12 @@ def gives_up(trial):
     return x
 
 
-def network(trial):
-    """After the simple example of PyTorch: a network of suggested depth, pruned by its loss."""
-    torch.manual_seed(int(os.environ["HPSEARCH_SEED"]))
-    layers, width = [], 2
-    for i in range(trial.suggest_int("n_layers", 1, 3)):
-        units = trial.suggest_int(f"n_units_l{i}", 4, 16, log=True)
-        layers += [torch.nn.Linear(width, units), torch.nn.ReLU()]
-        width = units
-    model = torch.nn.Sequential(*layers, torch.nn.Linear(width, 1))
-    name = trial.suggest_categorical("optimizer", ["Adam", "SGD"])
-    lr = trial.suggest_float("lr", 1e-3, 1e-1, log=True)
-    optimizer = getattr(torch.optim, name)(model.parameters(), lr=lr)
-    inputs = torch.linspace(-1, 1, 64).reshape(32, 2)
-    targets = inputs.prod(1, keepdim=True)
-    loss = None
-    for epoch in range(9):
-        loss = torch.nn.functional.mse_loss(model(inputs), targets)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        trial.report(loss.item(), epoch + 1)
-        if trial.should_prune():
-            raise optuna.exceptions.TrialPruned()
-    return loss.item()
-
-
 def forest(trial):
     """After the simple example of scikit-learn."""
+    from sklearn.datasets import load_iris
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import cross_val_score
+
     c = trial.suggest_float("C", 1e-2, 1e2, log=True)
     features, classes = load_iris(return_X_y=True)
     return cross_val_score(LogisticRegression(C=c, max_iter=500), features, classes, cv=3).mean()

@@ -14,6 +14,7 @@ from hpsearch.search.trials.document import load_document
 from hpsearch.search.trials.export import document, render
 from hpsearch.spaces import load
 
+TRIALS = 5  # of which the first rung promotes one
 ON_TENSORFLOW = os.environ.get("KERAS_BACKEND") == "tensorflow"  # which not every run of CI installs
 
 
@@ -39,11 +40,11 @@ def test_the_shipped_space_prunes_and_its_winner_can_be_trained(
 ) -> None:
     if missing := BUILT_IN[name].missing:
         pytest.skip(f"{', '.join(missing)} is not installed")
-    spec = load(name).override(budget={"trials": 8}, execution={"workers": 1})
+    spec = load(name).override(budget={"trials": TRIALS}, execution={"workers": 1, "cpus_per_trial": 1})
     result = bench.run(spec)
     trials = bench.trials(name)
     states = [trial.state.name for trial in trials]
-    assert len(states) == 8 and set(states) == {"COMPLETE", "PRUNED"}
+    assert len(states) == TRIALS and set(states) == {"COMPLETE", "PRUNED"}
     stopping: Any = spec.early_stopping
     for trial in trials:
         assert all(step % stopping.min == 0 for step in trial.intermediate_values)
