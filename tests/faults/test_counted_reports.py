@@ -1,0 +1,59 @@
+"""A program that names no steps is paused, promoted and killed with its search: its reports keep their steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpsearch.storage.trial_attrs import EVENTS
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = """\
+import os, pathlib, sys, time
+state = pathlib.Path(os.environ["HPSEARCH_CHECKPOINT"], "epoch")
+done = int(state.read_text()) if state.exists() else 0
+for epoch in range(done + 1, 7):
+    time.sleep(0.6)
+    state.with_suffix(".tmp").write_text(str(epoch))
+    state.with_suffix(".tmp").rename(state)
+    print("val_loss", float(sys.argv[1]) + 1 / epoch, flush=True)
+"""
+
+
+def lines_of(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+@pytest.mark.parametrize("backend_name", ["optuna"])
+def test_counted_reports_keep_their_steps_through_promotion_and_a_kill(bench: Any, command: Any) -> None:
+    (bench.folder / "train.py").write_text(SCRIPT)
+    search = command(
+        objective={"command": ["python", str(bench.folder / "train.py"), "${x}"]},
+        metric="val_loss",
+        parameters={"x": [1.0, 2.0, 3.0]},
+        search={"sampler": "grid"},
+        early_stopping={"method": "asha", "type": "promotion", "min": 2, "max": 6, "eta": 3},
+        budget={"trials": 3},
+        execution={"workers": 3},
+        confirm={"top": 0},
+        audit=0.0,
+    )
+    process = search.start()
+    search.wait_for(
+        lambda: max(map(lines_of, bench.folder.glob("runs/study/*/metrics.jsonl")), default=0) >= 4
+    )
+    process.kill()
+    process.communicate()
+    search.wait_for(lambda: not list(bench.folder.glob(".*.pid")))  # the guardian has ended the workers
+    output, _ = search.start().communicate(timeout=120)
+    trials = bench.trials()
+    assert sorted(trial.state.name for trial in trials) == ["COMPLETE", "PRUNED", "PRUNED"], output
+    (best,) = (trial for trial in trials if trial.state.name == "COMPLETE")
+    assert {"paused", "resumed"} <= {event["kind"] for event in best.user_attrs[EVENTS]}
+    for trial in trials:
+        told = trial.intermediate_values
+        assert list(told) == list(range(1, 7 if trial.state.name == "COMPLETE" else 3))
+        assert told == {step: trial.params["x"] + 1 / step for step in told}, "each value is of its own epoch"
