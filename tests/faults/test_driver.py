@@ -108,25 +108,25 @@ def test_a_search_that_promotes_goes_on_after_kills_as_if_nothing_had_been(bench
     )
     promotion["parameters"]["pause"] = 0.1
     search = command(**promotion)
-    for number in (1, 4, 7, 10):
+    for number in (1, 6, 10):
         process = search.start()
         search.begun(number)
         process.kill()
         process.communicate()
         paused = [t.number for t in bench.trials() if "paused" in t.user_attrs]
         assert bool(paused) == (number < 9), "who waits ends before the best train again"
-    output, _ = search.start().communicate(timeout=240)
+    bench.search(bench.make_spec(**promotion))
     trained = [note["step"] for n in range(13) for note in bench.notes(n) if "step" in note]
-    command(**promotion, name="undisturbed").start().communicate(timeout=240)
+    bench.search(bench.make_spec(**promotion, name="undisturbed"))
     ours, theirs = bench.trials(), bench.trials("undisturbed")
 
     def rows(trials: list[FrozenTrial]) -> list[Any]:
         return [(t.params, t.state, t.value, t.intermediate_values) for t in trials]
 
-    assert rows(ours) == rows(theirs), output
+    assert rows(ours) == rows(theirs)
     assert [t.user_attrs.get("audited") for t in ours] == [t.user_attrs.get("audited") for t in theirs]
     assert sum("audited" in trial.user_attrs for trial in ours) >= 2
-    assert len(trained) - sum(len(t.intermediate_values) for t in ours) <= 4, "at most a step for each kill"
+    assert len(trained) - sum(len(t.intermediate_values) for t in ours) <= 3, "at most a step for each kill"
 
 
 def in_a_terminal(bench: Any, *, output: str) -> tuple[subprocess.Popen[bytes], int]:

@@ -58,11 +58,15 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 3])
-def test_the_losses_are_those_of_one_process(tiny: dict[str, Any], base_file: Path, count: int) -> None:
+@pytest.mark.parametrize(
+    ("count", "cases"), [(2, [*CASES]), (3, ["rows, and none for some", "passes, and rows"])]
+)
+def test_the_losses_are_those_of_one_process(
+    tiny: dict[str, Any], base_file: Path, count: int, cases: list[str]
+) -> None:
     asked: Asked = []
     expected = []
-    for objective, options, strategies in CASES.values():
+    for objective, options, strategies in map(CASES.__getitem__, cases):
         base = {"base": str(base_file)} if objective == "lora" else {}
         params = tiny | base | options
         kind = LoraConfig if objective == "lora" else PretrainConfig

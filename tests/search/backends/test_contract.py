@@ -111,7 +111,7 @@ def test_a_trial_paused_at_a_rung_resumes_there_and_trains_no_step_twice(bench: 
 
 
 @pytest.mark.any_storage
-@pytest.mark.parametrize("kind", ["stopping", "promotion"])
+@pytest.mark.parametrize("kind", [pytest.param("stopping", marks=pytest.mark.any_backend), "promotion"])
 def test_an_audited_trial_trains_to_its_end_and_no_step_twice(bench: Any, kind: str) -> None:
     stopping = {"method": "asha", "type": kind, "min": 1, "max": 9, "eta": 3}
     spec = bench.spec("swift", budget={"trials": 9}, early_stopping=stopping, audit=1.0)
@@ -181,7 +181,7 @@ def test_a_retry_resumes_from_the_checkpoint_of_the_same_trial(bench: Any) -> No
 @pytest.mark.own_workers
 @pytest.mark.slow
 @pytest.mark.any_storage
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.any_backend)])
 def test_each_attempt_gets_a_fresh_process_where_the_space_says_so(bench: Any, ranks: int) -> None:
     execution = {"workers": 1, "retries": 1, "fresh_process": True, "processes_per_trial": ranks}
     bench.search("leaves_state", budget={"trials": 4}, execution=execution, confirm={"top": 0})

@@ -124,6 +124,7 @@ def test_kill_ends_workers_and_scripts_too_and_the_same_command_continues(comman
 
 
 @pytest.mark.any_backend
+@pytest.mark.any_storage
 def test_a_search_killed_again_and_again_is_the_uninterrupted_one(command: Any, bench: Any) -> None:
     fields: dict[str, Any] = {"budget": {"trials": 5}, "execution": {"workers": 1, "retries": 0}}
     fields["search"] = {"sampler": "tpe", "n_startup_trials": 2}

@@ -295,10 +295,10 @@ def test_a_checkpoint_that_a_kill_left_half_made_is_no_difference() -> None:
     )
 
 
-def kill_test(cli: Cli, *words: str, objective: str = "train") -> tuple[int, dict[str, Any], str]:
+def kill_test(cli: Cli, *, objective: str = "train", kills: int = 2) -> tuple[int, dict[str, Any], str]:
     Path("mine.yaml").write_text(SPACE.replace(":train", f":{objective}"))
-    options = ["--kill-test", "--trials", "3", "--kills", "4", "--seed", "3", "--json"]
-    code, shown, errors = cli("doctor", "mine.yaml", *options, *words)
+    options = ["--kill-test", "--trials", "3", "--kills", str(kills), "--seed", "3", "--json"]
+    code, shown, errors = cli("doctor", "mine.yaml", *options)
     return code, json.loads(shown), errors
 
 
@@ -366,15 +366,15 @@ def test_a_killed_search_is_exact(cli: Cli) -> None:
     before = sorted(os.listdir())
     code, outcome, said = kill_test(cli)
     assert (code, outcome["verdict"], outcome["difference"], outcome["left"]) == (0, "exact", None, [])
-    assert len(outcome["kills"]) == 4 and not any(kill["left"] for kill in outcome["kills"])
+    assert len(outcome["kills"]) == 2 and not any(kill["left"] for kill in outcome["kills"])
     assert (outcome["trials"], outcome["not_compared"]) == (3, [])
-    assert "killed search: to kill 4 of 4" in said
+    assert "killed search: to kill 2 of 2" in said
     assert {*os.listdir()} - {*before} <= {"__pycache__"}
 
 
 @pytest.mark.slow
 def test_an_objective_that_forgets_its_state_is_not_exact(cli: Cli) -> None:
-    code, outcome, _ = kill_test(cli, objective="forgets")
+    code, outcome, _ = kill_test(cli, objective="forgets", kills=4)
     assert (code, outcome["verdict"]) == (1, "not exact")
     assert outcome["difference"].startswith("trial ") and ": undisturbed " in outcome["difference"]
     assert (Path(outcome["folder"]) / "killed" / "studies.db").exists()

@@ -759,7 +759,7 @@ def test_a_trial_of_a_search_is_trained_again_to_the_same_value() -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_training_resumes_and_gives_the_same_value() -> None:
+def test_a_killed_training_resumes_and_gives_the_same_value(cli: Cli, one_thread: None) -> None:
     Path("long.yaml").write_text(LONG)
     with started("train", "long.yaml", "-o", "killed") as process:
         for _ in range(5):
@@ -767,11 +767,9 @@ def test_a_killed_training_resumes_and_gives_the_same_value() -> None:
         process.kill()
     assert process.wait() == -signal.SIGKILL
     assert not Path("killed/summary.json").exists()
-    done = subprocess.run(
-        command("train", "long.yaml", "-o", "killed"), capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("continuing at ")
-    subprocess.run(command("train", "long.yaml", "-o", "whole"), capture_output=True, check=True)
+    code, shown, _ = cli("train", "long.yaml", "-o", "killed")
+    assert code == 0 and shown.startswith("continuing at ")
+    cli("train", "long.yaml", "-o", "whole")
     killed, whole = (json.loads(Path(name, "summary.json").read_text()) for name in ("killed", "whole"))
     assert killed["value"] == whole["value"]
     assert steps("killed") == steps("whole")
@@ -792,7 +790,7 @@ def test_a_training_that_cannot_be_compiled_says_what_is_missing(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_training_tidily_and_a_later_merge_trains_nothing() -> None:
+def test_ctrl_c_ends_a_training_tidily_and_a_later_merge_trains_nothing(cli: Cli) -> None:
     Path("long.yaml").write_text(LONG)
     with started("train", "long.yaml") as process:
         for _ in range(3):
@@ -803,12 +801,10 @@ def test_ctrl_c_ends_a_training_tidily_and_a_later_merge_trains_nothing() -> Non
     assert process.wait() == 130
     assert last.startswith("interrupted at ")
     assert last.endswith("; continue with: hpsearch train long.yaml")
-    subprocess.run(command("train", "long.yaml"), check=True, capture_output=True)
+    assert cli("train", "long.yaml")[0] == 0
     before = Path("trained/long/metrics.jsonl").read_bytes()
-    done = subprocess.run(
-        command("train", "long.yaml", "--merge"), check=True, capture_output=True, text=True
-    )
-    assert done.stdout.startswith("continuing at 200 samples")
+    code, shown, _ = cli("train", "long.yaml", "--merge")
+    assert code == 0 and shown.startswith("continuing at 200 samples")
     assert Path("trained/long/model.safetensors").exists()
     assert Path("trained/long/metrics.jsonl").read_bytes() == before
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,6 +29,8 @@ from hpsearch.search.preflight.requirements import check_extras
 from hpsearch.search.trials.reports import Report
 from hpsearch.spaces import SpaceError
 from hpsearch.spaces.settings import TRACKERS
+
+from ....support.remote import wait_for
 
 # MLflow asks SQLAlchemy for what the next version of it will not have.
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated")
@@ -78,34 +80,36 @@ def test_a_run_is_there_once_whichever_process_wrote_it(name: str, tmp_path: Pat
 
 @pytest.mark.slow
 def test_two_processes_may_make_the_file_of_mlflow_at_once_and_one_may_be_killed(tmp_path: Path) -> None:
-    code = (
-        "import sys, pathlib, mlflow, hpsearch.search.exchange.trackers.factory as factory\n"
-        "print(flush=True); sys.stdin.readline()\n"
-        "factory.make_tracker('mlflow', pathlib.Path(sys.argv[1]), 'study-1')\n"
-    )
-    command = [sys.executable, "-P", "-W", "ignore", "-c", code, str(tmp_path)]
+    code = """
+import os, pathlib, sys, time
+import mlflow
+from hpsearch.search.exchange.trackers.factory import make_tracker
+folder = pathlib.Path(sys.argv[1])
 
-    def started() -> subprocess.Popen[str]:
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
-        assert process.stdout and process.stdout.readline() == "\n"
-        return process
-
-    killed, *both = (started() for _ in range(3))
-    assert killed.stdin
-    killed.stdin.write("\n")
-    killed.stdin.flush()
-    while sum(file.stat().st_size for file in tmp_path.rglob("*.db")) < 50_000:  # most of its tables
-        assert killed.poll() is None
+def make(word):
+    while not (folder / word).exists():
         time.sleep(0.005)
-    killed.kill()
-    killed.communicate()
-    for process in both:
-        assert process.stdin
-        process.stdin.write("\n")
-        process.stdin.flush()
-    told = [process.communicate()[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], told
+    make_tracker("mlflow", folder, "study-1")
+    os._exit(0)
+
+children = [os.fork() or make(word) for word in ("one", "both", "both")]  # it takes seconds to load
+print(children[0], flush=True)
+print([os.waitpid(child, 0)[1] for child in children])
+"""
+    words = [sys.executable, "-P", "-W", "ignore", "-c", code, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as parent:
+        assert parent.stdout is not None
+        try:
+            killed = int(parent.stdout.readline())
+            (tmp_path / "one").touch()
+            wait_for(
+                lambda: sum(file.stat().st_size for file in tmp_path.rglob("*.db")) >= 50_000
+            )  # most of it
+            os.kill(killed, signal.SIGKILL)
+        finally:
+            (tmp_path / "both").touch()
+        told, _ = parent.communicate(timeout=120)
+    assert told == "[9, 0, 0]\n"
 
 
 @pytest.mark.slow
@@ -254,11 +258,10 @@ def test_a_search_is_in_each_of_them(bench: Any, read: Any) -> None:
 def test_a_killed_search_continues_in_the_trackers(bench: Any, command: Any, read: Any) -> None:
     search = command(budget={"trials": 8}, early_stopping={"method": "median", "n_startup_trials": 3})
     options = ("--report-to", "tensorboard,wandb", "--report-to", "mlflow")
-    for number in (2, 5):
-        process = search.start(*options)
-        search.begun(number)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    process = search.start(*options)
+    search.begun(4)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
     process = search.start(*options)
     output = process.communicate(timeout=240)[0]
     assert process.returncode == 0, output
