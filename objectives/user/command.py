@@ -18,6 +18,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ..base import NothingReported, ObjectiveError, ScriptError, Trial, TrialStopped
@@ -97,7 +98,8 @@ class CommandObjective:
                         stopped = isinstance(error, TrialStopped)
                         if stopped and delivery.rest:
                             output.drain(END_SECONDS)
-                        written = let_write(ranks, trial.checkpoint, output, delivery.times)
+                        heard = partial(delivery.hear, source, output) if stopped else lambda: delivery.times
+                        written = let_write(ranks, trial.checkpoint, output, heard)
                         has_ended = all(rank.poll() == 0 for rank in ranks)
                         terminate(ranks, output)
                         output.drain(TERM_SECONDS)
@@ -197,6 +199,13 @@ class _Delivery:
             except TrialStopped:
                 self.rest = numbered[place:]
                 raise
+
+    def hear(self, source: Source, output: Output) -> Sequence[int]:
+        """Keep what was reported since the trial was stopped. Returns the times of the last two reports."""
+        if numbered := list(self._numbered(source.take(output.take_drained()).found)):
+            self.rest += numbered
+            self.times = [*self.times[-1:], time.time_ns()]
+        return self.times
 
     def keep_rest(self, source: Source, output: Output, *, has_ended: bool) -> None:
         """Keep the reports after the one at which the trial was stopped, for when it is promoted."""

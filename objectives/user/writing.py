@@ -35,13 +35,14 @@ SIGNALLING = threading.RLock()
 
 
 def let_write(
-    ranks: Sequence[Process], folder: Path, output: Output, reports: Sequence[int] = ()
+    ranks: Sequence[Process], folder: Path, output: Output, heard: Callable[[], Sequence[int]]
 ) -> dict[Path, FileState]:
     """Wait, for a limited time, until nothing in the folder is being written, and stop the script there.
 
-    `reports` are the times of its last two reports in nanoseconds. It is assumed that the files written
-    between them are written together: if some have been written again, the others are waited for. A script
-    that reports and then saves gets a moment to begin.
+    `heard` returns the times of its last two reports in nanoseconds, also those that came since it was told
+    to pause: a script that trains further saves again. It is assumed that the files written between two
+    reports are written together: if some have been written again, the others are waited for. A script that
+    reports and then saves gets a moment to begin.
 
     A stopped process receives further signals when it continues. The files that it is still writing at the
     time limit are returned with their states: if a state stays the same, the file was not finished.
@@ -52,6 +53,8 @@ def let_write(
         with SIGNALLING:
             still = _stop(ranks)
             now_written = set(_written(_below(ranks), folder))
+            output.drain(0)
+            reports = heard()
             whole = _is_saved_again(folder, reports)
             between = whole is False or (
                 whole is None

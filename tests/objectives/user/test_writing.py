@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import psutil
 import pytest
 
 from hpsearch.objectives import TrialStopped
-from hpsearch.objectives.user import command, writing
+from hpsearch.objectives.user import command, output, writing
 from hpsearch.objectives.user.command import CommandObjective
 
 from ..hand_trial import HandTrial
@@ -74,3 +76,42 @@ def test_what_a_launcher_leaves_behind_when_it_is_killed_is_killed_too(
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+FAST = """
+import pathlib, sys, time
+weights, epoch = (pathlib.Path(sys.argv[1], name) for name in ("weights.h5", "epoch.json"))
+for number in (1, 2):
+    weights.write_text(str(number))
+    if number == 2:
+        time.sleep(0.1)
+    epoch.write_text(str(number))
+    print("a report", flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_is_saved_after_a_report_that_came_meanwhile_is_waited_for(tmp_path: Path) -> None:
+    """Since the report at which it was told to pause, a fast script has saved all files, and some again."""
+    times = [time.time_ns() - 1, time.time_ns()]
+
+    def heard() -> list[int]:
+        if printed.take_drained().chunks:
+            times.append(time.time_ns())
+        return times[-2:]
+
+    with subprocess.Popen(
+        [sys.executable, "-c", FAST, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        process_group=0,
+    ) as process:
+        try:
+            weights = tmp_path / "weights.h5"
+            while not weights.exists() or weights.read_text() != "2":
+                time.sleep(0.001)
+            with output.Output([process]) as printed:
+                writing.let_write([process], tmp_path, printed, heard)
+            assert {path.read_text() for path in tmp_path.iterdir()} == {"2"}
+        finally:
+            writing.kill([process])
