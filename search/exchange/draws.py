@@ -173,7 +173,7 @@ def log_normal(mean: float, deviation: float, q: float | None = None, *, whole_n
     if deviation < 0:
         raise Unsaid(f"must not be negative, but is {show(deviation)}", "sigma")
     at = power(math.e, mean)
-    low, high = (power(math.e, mean + sign * SIGMAS * deviation) for sign in (-1, 1))
+    low, high = (float(f"{power(math.e, mean + sign * SIGMAS * deviation):.12g}") for sign in (-1, 1))
     if low >= high:
         draw = constant(at)
     else:
@@ -289,8 +289,8 @@ def _prior(at: float) -> dict[str, Any]:
 
 def _about_normal(mean: float, deviation: float, of: str) -> tuple[str]:
     return (
-        f"there {of}the value is normally distributed with mean {_written(mean)} and deviation "
-        f"{_written(deviation)}; here it is within {SIGMAS} deviations, more often near the mean",
+        f"there {of}the value is normally distributed with mean {mean:.6g} and deviation "
+        f"{deviation:.6g}; here it is within {SIGMAS} deviations, more often near the mean",
     )
 
 

@@ -32,9 +32,11 @@ TOP = (
     "checkpoint_policy", "checkpoint_storage", "debug", "min_checkpoint_period", "min_validation_period",
     "optimizations", "profiling", "perform_initial_validation", "records_per_epoch", "scheduling_unit",
     "slurm", "pbs", "integrations", "log_policies", "retention_policy", "tensorboard_storage", "security",
-    "internal",
+    "internal", "preemption_timeout",
 )  # fmt: skip
 CONVERTED_KEYS = ("name", "entrypoint", "hyperparameters", "searcher", "max_restarts", "reproducibility")
+PARTLY = ("resources", "environment")
+ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 UNITS = {"batches": "steps", "records": "samples", "epochs": "epochs"}
 SEARCHERS = ("random", "grid", "adaptive_asha", "async_halving")
 SEARCHER = (
@@ -44,6 +46,7 @@ SEARCHER = (
 OF_ASHA = ("mode", "divisor", "max_rungs", "bracket_rungs", "stop_once", "num_rungs")
 DIVISOR, MAX_RUNGS = 4, 5  # by default
 TRIAL_CLASS = re.compile(r"[\w.]+:\w+")
+VARIABLES = "environment_variables"
 LAUNCHER = re.compile(r"(python3?\s+-m\s+)?determined\.launch\.[\w.]+\s+")
 
 
@@ -87,7 +90,11 @@ def convert(source: Source, data: dict[str, Any]) -> Converted:
             made.set("execution.gpus_per_trial", slots, "resources.slots_per_trial")
     place = "it describes Determined's cluster, its files and its screens"
     others = [key for key in data if key in TOP and key not in CONVERTED_KEYS and top.has(key)]
-    made.left_out |= {key: place for key in others if key != "resources"}
+    made.left_out |= {key: place for key in others if key not in PARTLY}
+    for outer, converted in (("resources", "slots_per_trial"), ("environment", VARIABLES)):
+        with source.part():
+            inside = top.section(outer, None)
+            made.left_out |= {inside.at(key): place for key in inside.data if key != converted}
     return made
 
 
@@ -183,11 +190,32 @@ def _command(top: Section, made: Converted) -> None:
         made.command = ["python", PROGRAM, "${args}"]
     else:
         made.command = words or words_of(text)
+    with top.source.part():
+        made.command[:0] = _environment(top)
     made.remarks += [
         "In the program, det.get_cluster_info().trial.hparams and context.get_hparam() must become options",
         "such as --name=value, of argparse for instance, and core_context.train.report_validation_metrics",
         "becomes report(value, step=step) of hpsearch.objectives.",
     ]
+
+
+def _environment(top: Section) -> list[str]:
+    """The program that sets the variables of an experiment."""
+    environment = top.section("environment", None)
+    given = environment.get(VARIABLES, None) or []
+    if isinstance(given, dict):  # of kinds of machine
+        if len(given) != 1 or not isinstance(next(iter(given.values())), list):
+            raise environment.fault(
+                VARIABLES, "is of several kinds of machine: leave the one of this machine"
+            )
+        (given,) = given.values()
+    if not isinstance(given, list):
+        raise environment.fault(VARIABLES, f"must be a list of texts NAME=VALUE, not {show(given)}")
+    for index, each in enumerate(given):
+        if not isinstance(each, str) or not ASSIGNMENT.fullmatch(each):
+            message = f"must be a text NAME=VALUE, not {show(each)}"
+            raise environment.source.fault(f"{environment.at(VARIABLES)}[{index}]", message)
+    return ["${env}", *given] if given else []
 
 
 def _length(searcher: Section) -> tuple[int | None, str | None, str]:

@@ -44,6 +44,7 @@ TRIALS = 50  # Katib has no limit
 MEDIAN = {"min_trials_required": (3, "n_startup_trials"), "start_step": (4, "n_warmup_steps")}
 PLACEHOLDER = re.compile(r"\$\{trialParameters\.([^}]*)\}")
 OTHER_PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
+TEMPLATE = ("primaryContainerName", "trialParameters", "trialSpec", "configMap")
 DISTRIBUTIONS = ("uniform", "logUniform", "normal", "logNormal")
 
 
@@ -78,7 +79,24 @@ def convert(source: Source, data: dict[str, Any]) -> Converted:
         made.left_out["spec.maxFailedTrialCount"] = (
             "a search goes on when trials fail; it ends where all of them do"
         )
+    _of_the_cluster(spec, made)
     return made
+
+
+def _of_the_cluster(spec: Section, made: Converted) -> None:
+    """Say which keys have no counterpart on one machine."""
+    place = "it describes the cluster"
+    template = spec.section("trialTemplate", None)
+    made.left_out |= {template.at(key): place for key in template.data if key not in TEMPLATE}
+    with spec.source.part():
+        if spec.section("objective").has("additionalMetricNames"):
+            pattern = any(setting.key == "report" for setting in made.reading)
+            why = (
+                "a pattern or a file gives one metric"
+                if pattern
+                else "all numbers of a report are kept anyway"
+            )
+            made.left_out["spec.objective.additionalMetricNames"] = why
 
 
 def parameters(spec: Section, made: Converted) -> None:
@@ -288,6 +306,8 @@ def _container(template: Section, made: Converted) -> Section | None:
 def _environment(container: Section, made: Converted) -> list[str]:
     """The program that sets the container's variables."""
     words = []
+    if container.has("envFrom"):
+        raise container.fault("envFrom", "has variables that only the cluster knows; write them under env")
     for index, each in enumerate(container.items("env", None) or ()):
         path = f"{container.at('env')}[{index}]"
         if not isinstance(each, dict) or not isinstance(each.get("value"), str):

@@ -325,6 +325,10 @@ def _assessor(top: Section, made: Converted) -> None:
         raise assessor.fault("name", message)
     arguments = assessor.section("classArgs", None)
     arguments.known("optimize_mode", "start_step")
+    mode = arguments.one_of("optimize_mode", ("minimize", "maximize"), "maximize")
+    if mode != made.goal and not made.source.issues:
+        said = f"is to {mode}" if arguments.has("optimize_mode") else f"is to {mode} without optimize_mode"
+        raise assessor.fault("name", f"{said}, but the tuner is to {made.goal}: it would end the best trials")
     start = arguments.whole("start_step", 0, least=0)
     why = "NNI compares with the running averages of complete trials, the median here with their values there"
     stopping = {"method": "median", "n_startup_trials": 1, "n_warmup_steps": start}

@@ -579,6 +579,40 @@ def test_hydras_grammar_is_hydras(here: Path, subtests: pytest.Subtests) -> None
             assert message in said and said.startswith("other.yaml:5:")
 
 
+def test_variables_of_determined_are_set_and_its_cluster_is_left_out(here: Path) -> None:
+    text = DETERMINED.replace(
+        "environment: {", "preemption_timeout: 9\nenvironment: {environment_variables: [A=1 2], "
+    )
+    made = text_of(text)
+    assert words(loads(made))[:2] == ["${env}", "A=1 2"]
+    assert "environment.image" in made and "preemption_timeout" in made
+    (said,) = refused(text.replace("[A=1 2]", "{cpu: [A=1], cuda: []}"))
+    assert "is of several kinds of machine" in said
+    (said,) = refused(text.replace("[A=1 2]", "[A]"))
+    assert 'environment_variables[0]: must be a text NAME=VALUE, not "A"' in said
+
+
+def test_an_assessor_of_nni_that_ends_the_best_trials_is_refused(here: Path) -> None:
+    experiment = (
+        "searchSpace: {x: {_type: uniform, _value: [0, 1]}}\ntrialCommand: python train.py\n"
+        "trainingService: {platform: local}\ntuner: {name: TPE}\nassessor: {name: Medianstop}\n"
+    )
+    (said,) = refused(experiment)
+    assert "assessor.name: is to maximize without optimize_mode, but the tuner is to minimize" in said
+    assert (
+        space_of(experiment.replace("TPE}", "TPE, classArgs: {optimize_mode: maximize}}")).goal == "maximize"
+    )
+
+
+def test_what_only_katibs_cluster_has_is_said(here: Path) -> None:
+    text = text_of(KATIB.replace("  trialTemplate:\n", "  trialTemplate:\n    retain: true\n"))
+    assert "# Left out, because it describes the cluster: spec.trialTemplate.retain" in text
+    (said,) = refused(
+        re.sub(r"( +)image: .*\n", r"\g<0>\1envFrom: [{configMapRef: {name: x}}]\n", KATIB, count=1)
+    )
+    assert "envFrom: has variables that only the cluster knows" in said
+
+
 def test_a_tag_of_a_choice_changes_nothing_in_hydra_either(here: Path) -> None:
     pytest.importorskip("hydra")
     text = text_of("hydra:\n  sweeper:\n    n_trials: 3\n    params:\n      x: tag(mine, choice(1, 2))\n")
