@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from hpsearch.search import open_study
+from hpsearch.search.backends.resources import usable_cores
 from hpsearch.search.operations import control, run
 from hpsearch.search.operations.steer import steer
 from hpsearch.search.operations.submit import submit
@@ -28,7 +29,7 @@ from hpsearch.search.service.queue.drivers import starting_drivers
 from hpsearch.search.service.tokens import Tokens
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage
-from hpsearch.storage.wanted import Wanted
+from hpsearch.storage.wanted import Slots, Wanted
 from hpsearch.storage.workspace import Workspace
 
 from ....support.remote import wait_for
@@ -46,6 +47,9 @@ def train(trial):
         raise SystemError("the disk is on fire")
     if "kill" in trial.params:
         os.kill(os.getppid(), signal.SIGKILL)
+    if "threads" in trial.params:
+        with open("threads", "a") as stream:
+            print(os.environ["OMP_NUM_THREADS"], file=stream)
     file = trial.checkpoint / "state.json"
     step, loss = json.loads(file.read_text()) if trial.resume_from else (0, 1.0)
     for step in range(step + 1, 10):
@@ -58,7 +62,7 @@ def train(trial):
 
 
 def space(name: str, trials: int = 1, **fields: Any) -> dict[str, Any]:
-    constants = {key: fields.pop(key) for key in ("seconds", "fail", "kill") if key in fields}
+    constants = {key: fields.pop(key) for key in ("seconds", "fail", "kill", "threads") if key in fields}
     return SMALL | {
         "name": name,
         "objective": "curve.py:train",
@@ -250,6 +254,21 @@ def test_whoever_comes_last_wins(living: Living) -> None:
         budget={"trials": living.now("steered").progress.ended + 1},
     )
     living.wait("steered", is_over)
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
+def test_a_study_that_goes_on_with_more_cores_computes_with_as_many_as_before(living: Living) -> None:
+    living.submit(space("cores", 2, seconds=0.2, threads=1), slots=Slots(cpus=1))
+    before = living.wait("cores", lambda study: runs(study) and study.progress.reached > 0)
+    control.stop(workspace=living.workspace, study="cores")
+    living.wait("cores", lambda study: study.driver is None)
+    steer(workspace=living.workspace, study="cores", slots=Slots(cpus=2), desired="run")
+    after = living.wait("cores", lambda study: runs(study) and pid_of(study) != pid_of(before))
+    places = [study.driver.slice for study in (before, after) if study.driver is not None]
+    assert [len(place.cpus) for place in places if place is not None] == [1, 2]
+    living.wait("cores", is_over)
+    threads = (living.folder / "threads").read_text().split()
+    assert len(threads) > 2 and set(threads) == {"1"}, "of one trial twice"
 
 
 def test_a_driver_that_fails_is_not_started_again(living: Living) -> None:
