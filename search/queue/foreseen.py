@@ -21,7 +21,8 @@ from .decide import Entry, Preempt, Start, decide
 from .slots import Machine
 
 START_SECONDS = 6.0  # for a driver and its first worker to start, which the time of a search includes
-LEAVE_SECONDS = 3.0  # for a driver to leave once its search is over
+LEAVE_SECONDS = 3.0  # for a driver to leave once its search is over, or its trials have reported
+LATEST = 3.0  # times as long take starting and leaving at most, on a busy machine
 OVERRUN = 0.05  # of a budget of time, at most
 FEWEST = 2  # trials that have ended, before the pace of a study tells anything
 SPREAD = 1.0  # of the rest by the pace of one training; it falls with the root of their number
@@ -38,7 +39,11 @@ class Rest:
 
     def plus(self, seconds: float) -> Rest:
         """The same, and so many seconds more."""
-        return Rest(self.seconds + seconds, self.low, self.high + 2 * seconds)
+        return Rest(self.seconds + seconds, self.low, self.high + LATEST * seconds)
+
+    def or_less(self, seconds: float) -> Rest:
+        """The same, or up to so many seconds less."""
+        return Rest(self.seconds, max(0.0, self.low - seconds), self.high)
 
 
 @dataclass(frozen=True)
@@ -118,11 +123,16 @@ def foresee(
 ) -> dict[str, Foreseen]:
     """When each study begins and ends, if the queue goes on as it is."""
     scenarios = []
-    for field in ("seconds", "low", "high"):
+    for field, slowness in (("seconds", 1.0), ("low", 0.0), ("high", LATEST)):
         entries = [
-            replace(entry, seconds=None if rest is None else getattr(rest, field)) for entry, rest in studies
+            replace(
+                entry,
+                seconds=None if rest is None else getattr(rest, field),
+                leaving=None if entry.leaving is None else min(entry.leaving, _left(entry, now, slowness)),
+            )
+            for entry, rest in studies
         ]
-        scenarios.append(_played(entries, machine, now))
+        scenarios.append(_played(entries, machine, now, slowness))
     found = {}
     for entry, _ in studies:
         begins, ends = ([scenario[which].get(entry.name) for scenario in scenarios] for which in (0, 1))
@@ -138,10 +148,18 @@ def _interval(moments: Sequence[float | None]) -> tuple[float | None, float | No
     return known[0], min(known), max(known)
 
 
+def _left(entry: Entry, now: float, slowness: float) -> float:
+    """When a study has left that is told to do so now."""
+    return now + slowness * (entry.between_reports + LEAVE_SECONDS)
+
+
 def _played(
-    entries: Iterable[Entry], machine: Machine, now: float
+    entries: Iterable[Entry], machine: Machine, now: float, slowness: float
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """When studies begin and end if the queue is played to its end, by their names."""
+    """When studies begin and end if the queue is played to its end, by their names.
+
+    `slowness`: how long starting and leaving take, in what they usually take.
+    """
     state = {entry.name: entry for entry in entries}
     begins = {name: entry.begun for name, entry in state.items() if entry.holds is not None}
     ends: dict[str, float] = {}
@@ -152,7 +170,7 @@ def _played(
                 state[entry.name] = replace(entry, holds=action.slice, begun=now)
                 begins.setdefault(entry.name, now)
             elif isinstance(action, Preempt):
-                state[entry.name] = replace(entry, leaving=now + entry.between_reports + LEAVE_SECONDS)
+                state[entry.name] = replace(entry, leaving=_left(entry, now, slowness))
         running = [entry for entry in state.values() if entry.holds is not None]
         moments = [entry.ends(now) for entry in running]
         if any(entry.holds is None for entry in state.values()):  # who waits may stop others then
@@ -168,7 +186,7 @@ def _played(
                 ends[entry.name] = until
                 del state[entry.name]
             else:  # it leaves for another
-                more = None if left is None else left + START_SECONDS
+                more = None if left is None else left + slowness * START_SECONDS
                 state[entry.name] = replace(entry, seconds=more, holds=None, leaving=None)
         now = until
     return begins, ends

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ...storage.wanted import PRIORITIES, Wanted, moment
+from ..engine.clock import SAVE_EVERY_SECONDS
 from ..formatting import duration
 from ..values import Value
 from .decide import Decision, Entry, Preempt, Wait, decide
@@ -16,6 +17,7 @@ from .slots import Machine, Slice, need_of
 from .states import WAITING, StudyState, state_of
 
 MOST_LEAVING = 90.0  # seconds from the request to the end of a driver
+UNSAVED_SECONDS = START_SECONDS + SAVE_EVERY_SECONDS  # that a study was searched and does not say, at most
 NORMAL = PRIORITIES.index("normal")
 
 
@@ -134,7 +136,9 @@ class Situation:
 
     def _rest(self, study: Observed) -> Rest | None:
         rest = rest_of(dict(study.spec), study.progress)
-        return rest if rest is None or study.driver is not None else rest.plus(START_SECONDS)
+        if rest is None:
+            return None
+        return rest.plus(START_SECONDS) if study.driver is None else rest.or_less(UNSAVED_SECONDS)
 
 
 def view(situation: Situation) -> Queue:

@@ -69,5 +69,13 @@ def test_a_preempted_study_ends_later_and_the_other_at_once() -> None:
     runs = Entry("low", 2, 0, Need(2), holds=Slice((0, 1)), begun=NOW - 100, between_reports=5.0)
     found = foresee([(runs, Rest(200, 200, 200)), (waiting("high", 1, 0), Rest(60, 60, 60))], MACHINE, NOW)
     assert found["high"].begins == pytest.approx(NOW + 8.0), "once its trials have reported"
+    high = found["high"]
+    assert (high.begins_low, high.begins_high) == (NOW, NOW + 24.0), "sooner or later"
     low = found["low"]
     assert low.begins == NOW - 100 and low.ends is not None and 260 < low.ends - NOW < 275
+
+
+def test_a_study_that_leaves_is_expected_to_leave_soon_and_in_time() -> None:
+    runs = Entry("low", 2, 0, Need(2), holds=Slice((0, 1)), begun=NOW - 100, leaving=NOW + 9.0)
+    high = foresee([(runs, Rest(200, 200, 200)), (waiting("high", 1, 0), None)], MACHINE, NOW)["high"]
+    assert (high.begins, high.begins_low, high.begins_high) == (NOW + 3.0, NOW, NOW + 9.0)
