@@ -97,10 +97,11 @@ def _by_pace(spec: dict[str, Any], progress: Progress) -> Rest | None:
     done = min(done, trainings)
     if done <= 0:
         return None
-    seconds = progress.elapsed * (trainings - done) / done
+    trained = max(progress.elapsed - START_SECONDS, progress.elapsed / 2)  # without the start, which was once
+    seconds, most = (spent * (trainings - done) / done for spent in (trained, progress.elapsed))
     spread = SPREAD / math.sqrt(progress.ended) + 0.1
     each = progress.elapsed / done  # the last training may have to run to its end
-    return Rest(seconds, seconds / (1 + spread), seconds * (1 + spread) + each + LEAVE_SECONDS)
+    return Rest(seconds, seconds / (1 + spread), most * (1 + spread) + each + LEAVE_SECONDS)
 
 
 @lru_cache(maxsize=512)
