@@ -410,6 +410,25 @@ def test_a_search_under_chaos_keeps_its_promises() -> None:
     assert cells["equals an undisturbed search"] == ["-", "ok"]
 
 
+@pytest.mark.benchmark
+def test_a_server_under_chaos_keeps_its_promises() -> None:
+    lines = lines_of("chaos.py", "--serve", "--minutes", "0.2")
+    cells = {line[:36].strip(): line[36:].split() for line in lines}
+    first = list(cells).index("exactly the budget's trials")
+    assert {cell for row in list(cells.values())[first:] for cell in row} == {"ok", "-"}
+    assert all(int(count) > 0 for what in ("searches", "trials", "reports sent") for count in cells[what][:2])
+    assert cells["queue order kept"] == ["ok", "-", "-"]
+
+
+@pytest.mark.benchmark
+def test_a_queue_is_compared_with_what_it_foresaw() -> None:
+    lines = lines_of("foreseen.py", "--studies", "3", "--scale", "0.3")
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    assert [row[0] for row in cells[2:]] == ["low", "high", "two cores"]
+    assert {len(row) for row in cells} == {9}
+    assert [line.split(":")[0] for line in lines[5:]] == ["begin", "end", "end at begin", "low"]
+
+
 def benchmark(name: str) -> Any:
     """A benchmark as a module."""
     spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
