@@ -35,6 +35,11 @@ def counted(numbers: int | Sequence[int], things: str, between: str = ", ") -> s
     return f"{said} {things.removesuffix('s') if list(numbers) == [1] else things}"
 
 
+def position(step: int, unit: str) -> str:
+    """How far a training is, to be read after "at": `step 1,200`, `epoch 3`, `500 samples`."""
+    return counted(step, unit) if unit == "samples" else f"{unit.removesuffix('s')} {step:,}"
+
+
 def gibibytes(amount: float) -> str:
     """An amount of memory in words."""
     return f"{amount / 2**30:.3g} GiB" if amount >= 2**30 else f"{amount / 2**20:.3g} MiB"

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ...storage.studies import Phase
 from ...storage.trial_attrs import audited_at, confirms, state_of
-from ..formatting import counted
+from ..formatting import position
 from ..streams import silence
 from .console import PlainConsole
 
@@ -116,7 +116,7 @@ def ending_line(search: SearchView, trial: FrozenTrial) -> Text:
     if (confirming := confirms(trial)) is not None:
         line.append(f"  trains trial {confirming} again", style="dim")
     if (step := audited_at(trial)) is not None:
-        line.append(f"  was to stop at {counted(step, search.spec.resource)}", style="dim")
+        line.append(f"  was to stop at {position(step, search.spec.resource)}", style="dim")
     if trial.state != TrialState.COMPLETE:
         line.append(f"  {trial.user_attrs.get('reason', '')}", style="dim")
     return line

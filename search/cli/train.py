@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..formatting import counted, duration
+from ..formatting import counted, duration, position
 from ..operations import outputs
 from . import commands, options, printing
 
@@ -126,7 +126,7 @@ class Progress:
 
     def begin(self, document: Document, folder: Path, resumed_at: int | None) -> None:
         self.document = document
-        verb = "training" if resumed_at is None else f"continuing at {counted(resumed_at, document.unit)}:"
+        verb = "training" if resumed_at is None else f"continuing at {position(resumed_at, document.unit)}:"
         self.say(f"{verb} {_what(document)} in {folder}")
 
     def report(self, report: Report) -> None:
@@ -135,7 +135,7 @@ class Progress:
 
     def at(self) -> str:
         """Where the run stands, to be read after a verb."""
-        return "" if self._last is None else f" at {counted(self._last.step, self.document.unit)}"
+        return "" if self._last is None else f" at {position(self._last.step, self.document.unit)}"
 
 
 def report_line(report: Report, document: Document) -> str:

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..formatting import counted, duration
+from ..formatting import counted, duration, position
 from ..trials.retries import MAX_NAMED_TRIALS
 from .commands import command, of_step
 from .console import GAP, PlainConsole, frameless
@@ -107,7 +107,7 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
     if row.value is not None:
         head.append(f"  {report.metric} {number(row.value)}")
     if row.last_step is not None:
-        head.append(f"  at {counted(row.last_step, report.resource)}", style="dim")
+        head.append(f"  at {position(row.last_step, report.resource)}", style="dim")
     if row.seconds is not None:
         head.append(f"  {duration(row.seconds)}", style="dim")
     if marked := _marked(row):
@@ -162,7 +162,7 @@ def ranges_screen(edges: NarrowRanges, options: Sequence[str]) -> Group:
     """The parameters whose best values press against an end, and wider ones to try."""
     from ..results.ranges import FEWEST
 
-    where = "complete trials" if edges.step is None else f"trials at {counted(edges.step, edges.resource)}"
+    where = "complete trials" if edges.step is None else f"trials at {position(edges.step, edges.resource)}"
     compared = f"{edges.compared} {where}"
     if edges.compared < FEWEST:
         return Group(Text(f"{FEWEST} trials have to compare; so far there are {compared}"))

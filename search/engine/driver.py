@@ -26,7 +26,7 @@ from ...storage.files import has_checkpoint
 from ...storage.live import LiveStorage
 from ...storage.studies import MEMORY, PHASE, Phase, phase_of
 from ...storage.trial_attrs import audited_at, is_baseline
-from ..formatting import counted
+from ..formatting import position
 from ..sampling.factory import make_sampler
 from ..scheduling.audit import mark_audited
 from ..scheduling.decision import Decision, Pause, Requeue, Situation, decide
@@ -231,7 +231,7 @@ class Driver(SearchState):
         return self._apply(running, decide(self._situation(running, rung, counts)), rung)
 
     def _at(self, step: int, value: float) -> str:
-        return f"{self.spec.metric} was {value} at {counted(step, self.spec.resource)}"
+        return f"{self.spec.metric} was {value} at {position(step, self.spec.resource)}"
 
     def _rung_entry(self, running: RunningTrial) -> RungEntry | None:
         """The entry of a trial at the rung that its report has brought it to, if any.

@@ -13,7 +13,7 @@ from ...spaces.stopping import Median, NoStopping, Percentile, Rungs
 from ..backends.resources import WorkerShare, this_machine
 from ..engine.confirmation_size import CONFIRMATION_SHARE, ConfirmationSize
 from ..engine.costs import Cost
-from ..formatting import counted, duration, gibibytes, option
+from ..formatting import duration, gibibytes, option, position
 from ..scheduling.rungs import promotes
 from .dry_run import DryRun
 from .measure import Measured, Probe
@@ -215,7 +215,7 @@ def _remarks(spec: Spec, measured: Measured, costs: SearchCosts, course: Simulat
         )
     last, end = spec.early_stopping.max, max(measured.lengths)
     if last is not None and end + max(p.first or 0 for p in measured.known) <= last:  # a report is missing
-        yield f"trainings end at {counted(end, spec.resource)}, but early_stopping.max is {last:,}"
+        yield f"trainings end at {position(end, spec.resource)}, but early_stopping.max is {last:,}"
     if promotes(spec) and not measured.keeps:
         yield (
             "trials leave no checkpoint with their reports, so they cannot pause: "

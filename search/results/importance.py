@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..formatting import counted
+from ..formatting import position
 from ..scheduling.observed import comparable_trials
 from .ped_anova import PedAnova
 from .study import StudyResult
@@ -40,7 +40,7 @@ def importances_of(result: StudyResult) -> tuple[dict[str, Importance], str | No
         return {}, f"importance needs {FEWEST} trials that compare, there are {len(trials)}"
     if len({trial.value for trial in trials}) == 1:
         return {}, f"importance: the values of {len(trials)} trials are all the same"
-    where = "complete trials" if step is None else f"trials at {counted(step, result.spec.resource)}"
+    where = "complete trials" if step is None else f"trials at {position(step, result.spec.resource)}"
     said = f"importance: PED-ANOVA over {len(trials)} {where}"
     anova = PedAnova(trials, result.spec.loss(1.0))
     shares = anova.shares(np.ones(len(trials), int))

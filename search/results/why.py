@@ -13,7 +13,7 @@ from ...spaces.stopping import Rungs
 from ...storage.locks import driver_running
 from ...storage.studies import trial_of
 from ...storage.trial_attrs import FIXED_PARAMS, SUGGESTED_BY
-from ..formatting import counted
+from ..formatting import position
 from ..scheduling.promotion import QueuePosition
 from ..scheduling.rungs import promotes
 from ..scheduling.standings import RungResult, rung_results
@@ -135,7 +135,7 @@ def _waits(result: StudyResult, records: StudyRecords, record: TrialRecord) -> l
         waiting = promotion_of(spec, result.all_trials).queue_position(record.number)
         lines = _at_rung(spec, waiting, _may_come(records, waiting.step))
     elif trial.state == TrialState.WAITING:
-        at = "" if trial.last_step is None else f": requeued at {counted(trial.last_step, spec.resource)}"
+        at = "" if trial.last_step is None else f": requeued at {position(trial.last_step, spec.resource)}"
         lines = [f"for a worker that is free{at}"]
     else:
         return []
@@ -164,7 +164,7 @@ def _at_rung(spec: Spec, waiting: QueuePosition, may_come: float) -> list[str]:
             promoted += (
                 f"; at most {may_come:.0f} will, so it is promoted only as the best that waits in the end"
             )
-    at = f"at {counted(waiting.step, spec.resource)}"
+    at = f"at {position(waiting.step, spec.resource)}"
     return [
         f"{at}, number {waiting.position} of {waiting.waiting} that wait there",
         f"{waiting.gone} of the {waiting.reached} that got there were promoted, one in {stopping.eta} may be",
@@ -174,4 +174,4 @@ def _at_rung(spec: Spec, waiting: QueuePosition, may_come: float) -> list[str]:
 
 def _standing(spec: Spec, rung: RungResult) -> str:
     ranked = f"ranked {rung.rank} of {rung.reached}"
-    return f"at {counted(rung.step, spec.resource)} {ranked}, {spec.metric} {rung.value:.6g}"
+    return f"at {position(rung.step, spec.resource)} {ranked}, {spec.metric} {rung.value:.6g}"

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial
 from ...spaces import Spec
 from ...spaces.stopping import Rungs
 from ...storage.trial_attrs import RUNG_PREFIX, unusable
-from ..formatting import counted
+from ..formatting import position
 from ..trials.stops import Stop
 from .observed import as_decided
 from .rungs import bracket_of_trial, brackets_of, kind_choices, promotes
@@ -86,7 +86,7 @@ def rung_results(study: optuna.Study, spec: Spec, trial: FrozenTrial) -> list[Ru
 def pruning_stop(study: optuna.Study, spec: Spec, number: int, step: int) -> Stop:
     """The end of trial `number`, which the pruner stops at `step`."""
     trial = study.get_trials(deepcopy=False)[number]
-    at = f"at {counted(step, spec.resource)}"
+    at = f"at {position(step, spec.resource)}"
     results = rung_results(study, spec, trial)
     if not results or not isinstance(spec.early_stopping, Rungs):
         by = f"pruned by {spec.early_stopping.method}"

@@ -26,7 +26,7 @@ from ...storage.trial_attrs import (
     is_baseline,
     unusable,
 )
-from ..formatting import counted
+from ..formatting import position
 from ..trials.events import event_in_words, rank_in_words
 from ..trials.stops import Stop
 from .observed import as_judged, as_searched
@@ -111,7 +111,7 @@ class StudyPromotion:
         standing, eta = self.rule.standing(trial.number), self.rule.eta
         gone, reached = self.rule.promoted_count(trial.number)
         rank = rank_in_words(standing.rank, standing.reached, self._kind(trial))
-        why = f"{what} at {counted(standing.step, self._spec.resource)}"
+        why = f"{what} at {position(standing.step, self._spec.resource)}"
         return f"{why}: {rank}; one in {eta} is promoted, so far {gone} of {reached}", why
 
     def _note(self, trial: FrozenTrial, what: str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from ...storage.files import METRICS, OUTPUT, drop_checkpoint, file_name, write
 from ...storage.provenance import versions
 from ..errors import SearchError, UsageError
 from ..exchange.trackers.training import START_FILE, RunTracking
-from ..formatting import counted
+from ..formatting import position
 from ..trials.document import Document, load_document
 from ..trials.failures import failure_of, is_full
 from ..trials.judging import how_without_value
@@ -176,7 +176,7 @@ def _value(document: Document, trial: LocalTrial) -> float:
         raise SearchError("\n".join(filter(None, (failure["message"], failure["traceback"])))) from error
     judge, last = document.judge, trial.last
     if last is not None and judge.ends(last.value):
-        at = counted(last.step, document.unit)
+        at = position(last.step, document.unit)
         raise _divergence(document, trial, f"{document.metric} was {last.value} at {at}")
     reports = {report.step: report.value for report in read_reports(trial.checkpoint.parent / METRICS)}
     returned, value = value, judge.at_end(reports, value)

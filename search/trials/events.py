@@ -8,7 +8,7 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from ...storage.trial_attrs import EVENTS
-from ..formatting import counted
+from ..formatting import position
 
 
 def events_of(trial: FrozenTrial, unit: str) -> list[str]:
@@ -22,7 +22,7 @@ def event_in_words(event: Mapping[str, Any] | str, unit: str) -> str:
         return event
     match event:
         case {"kind": "paused" | "promoted" | "resumed" as kind, "step": step, "rank": rank, "of": reached}:
-            return f"{kind} at {counted(step, unit)}, {rank_in_words(rank, reached, event.get('alike', {}))}"
+            return f"{kind} at {position(step, unit)}, {rank_in_words(rank, reached, event.get('alike', {}))}"
         case {"kind": "audited", "reason": reason}:
             return f"drawn for the audit, so it runs to its end instead of being stopped: {reason}"
         case {"kind": "started_over", "error": error}:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hpsearch.search.formatting import counted
+from hpsearch.search.formatting import counted, position
 
 
 @pytest.mark.parametrize(
@@ -15,3 +15,11 @@ from hpsearch.search.formatting import counted
 )
 def test_one_is_singular(numbers: int | Sequence[int], said: str) -> None:
     assert counted(numbers, "steps") == said
+
+
+def test_steps_are_named_and_samples_counted() -> None:
+    assert [position(1200, unit) for unit in ("steps", "epochs", "samples")] == [
+        "step 1,200",
+        "epoch 1,200",
+        "1,200 samples",
+    ]

@@ -75,9 +75,9 @@ def test_a_pruned_trial_says_at_which_rung_and_rank_of_which_bracket(bench: Any)
     for trial in pruned:
         assert trial.last_step in (1, 3), "a rung, and never the last step"
         assert trial.value == trial.intermediate_values[trial.last_step]
-        counted = "1 step" if trial.last_step == 1 else "3 steps"
+        at = f"step {trial.last_step}"
         pattern = (
-            rf"pruned at {counted}: rung \d of \d in bracket \d, "
+            rf"pruned at {at}: rung \d of \d in bracket \d, "
             r"ranked (\d+) of (\d+); one in 3 continues"
         )
         found = re.fullmatch(pattern, trial.user_attrs["reason"])
@@ -102,9 +102,9 @@ def test_a_trial_paused_at_a_rung_resumes_there_and_trains_no_step_twice(bench: 
         assert "paused" not in trial.user_attrs
         if trial.state.name == "PRUNED":
             assert trial.last_step in (1, 3)
-            reason = rf"paused at {trial.last_step} steps?: ranked \d+ of \d+; one in 3 is promoted, so far \d+ of \d+"
+            reason = rf"paused at step {trial.last_step}: ranked \d+ of \d+; one in 3 is promoted, so far \d+ of \d+"
             assert re.fullmatch(reason, trial.user_attrs["reason"])
-            assert events_of(trial, "steps")[-1].startswith(f"paused at {trial.last_step} step")
+            assert events_of(trial, "steps")[-1].startswith(f"paused at step {trial.last_step},")
     assert any(len([note for note in bench.notes(t.number) if "begins" in note]) > 1 for t in trials), (
         "some were taken up"
     )
@@ -125,7 +125,7 @@ def test_an_audited_trial_trains_to_its_end_and_no_step_twice(bench: Any, kind: 
         assert trained == list(range(1, trial.last_step + 1)) == sorted(trial.intermediate_values)
         if trial.number in audited:
             assert trial.state.name == "COMPLETE" and audited[trial.number] in (1, 3)
-            told = rf"drawn for the audit.* (pruned|paused) at {audited[trial.number]} steps?.*"
+            told = rf"drawn for the audit.* (pruned|paused) at step {audited[trial.number]}:.*"
             assert re.fullmatch(told, events_of(trial, "steps")[-1])
             rungs = [key for key in trial.system_attrs if key.startswith("completed_rung_")]
             assert len(rungs) == (1, 3).index(audited[trial.number]) + 1, "it takes a place at no other"
@@ -150,8 +150,8 @@ def test_the_baseline_is_trial_0_and_runs_to_its_end(bench: Any) -> None:
     assert result.best.number == 0
     assert [t.user_attrs.get("reason") for t in bench.trials()] == [
         None,
-        "pruned by threshold at 1 step",
-        "pruned by threshold at 1 step",
+        "pruned by threshold at step 1",
+        "pruned by threshold at step 1",
     ]
 
 

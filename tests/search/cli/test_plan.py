@@ -173,7 +173,7 @@ def test_trainings_that_end_sooner_than_their_space_says_are_foreseen_so(tmp_pat
     found = predicted(tmp_path, objective="function.py:short")
     assert [each["step"] for each in found["rungs"]] == [1, 3, 5]
     assert found["measured"]["training"] > 0.25, "five times 0.05 seconds"
-    assert "trainings end at 5 steps, but early_stopping.max is 9" in found["remarks"]
+    assert "trainings end at step 5, but early_stopping.max is 9" in found["remarks"]
 
 
 @pytest.mark.parametrize("keeps", [True, False])

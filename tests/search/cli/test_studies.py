@@ -155,14 +155,14 @@ def test_show_study(database: Path) -> None:
     assert (data["best"]["value"], data["best"]["number"]) == (best["value"], best["number"])
     assert data["best"]["params"] == best["params"]
     assert [p["name"] for p in data["parameters"]] == ["x", "layers", "double", "depth"]
-    assert {e["why"] for e in data["endings"]} == {"ValueError", "diverged", "pruned at 3 steps"}
+    assert {e["why"] for e in data["endings"]} == {"ValueError", "diverged", "pruned at step 3"}
     shown = call(database, "show", "curves").stdout
     for said in (
         f"{best['value']:.6g} by trial {best['number']}, better than the baseline (0.36)",
         "12 of 12",
         "float -1 .. 1",
         "choice [1, 2] | [3]",
-        "importance: PED-ANOVA over 10 trials at 3 steps",
+        "importance: PED-ANOVA over 10 trials at step 3",
         "trial 2: no such data",
         "trial 3",
         "hpsearch show curves --trial 2",

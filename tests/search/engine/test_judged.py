@@ -135,7 +135,7 @@ def test_what_is_not_finite_is_left_out(
     asked(driver)
     driver.report(1, NAN, 1, {})
     said = [message for message in study.watcher.said if "left out" in message]
-    assert said == ["trial 0: loss was nan at 0 steps, which is left out"]
+    assert said == ["trial 0: loss was nan at step 0, which is left out"]
 
 
 def test_a_trial_without_any_finite_value_diverged(study: DrivenStudy, make_spec: Any) -> None:

@@ -44,23 +44,23 @@ def test_a_trial_pauses_at_a_rung_and_is_promoted_when_it_is_among_the_best(
     study: DrivenStudy, make_spec: Any
 ) -> None:
     driver = study.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
-    assert to_rung(driver, 1, 5.0) == (0, "paused at 1 step, ranked 1 of 1")
-    assert to_rung(driver, 1, 6.0) == (1, "paused at 1 step, ranked 2 of 2")
+    assert to_rung(driver, 1, 5.0) == (0, "paused at step 1, ranked 1 of 1")
+    assert to_rung(driver, 1, 6.0) == (1, "paused at step 1, ranked 2 of 2")
     assert to_rung(driver, 1, 4.0) == (2, None), "the best of three goes on at once"
-    assert driver.report(2, 4.0, 3, {}) == "paused at 3 steps, ranked 1 of 1"
+    assert driver.report(2, 4.0, 3, {}) == "paused at step 3, ranked 1 of 1"
     paused = study.trials()
     assert [t.state.name for t in paused] == ["RUNNING"] * 3
     assert [t.user_attrs["paused"] for t in paused] == [1, 1, 3]
     assert events_of(paused[2], "steps") == [
-        "promoted at 1 step, ranked 1 of 3",
-        "paused at 3 steps, ranked 1 of 1",
+        "promoted at step 1, ranked 1 of 3",
+        "paused at step 3, ranked 1 of 1",
     ]
     for number in (3, 4, 5):
         to_rung(driver, 1, 7.0 + number)
     given = asked(driver)  # before a new one: the second of six
     assert (given.number, given.reported) == (0, 1)
     assert "paused" not in study.trials()[0].user_attrs
-    assert events_of(study.trials()[0], "steps")[-1] == "resumed at 1 step, ranked 2 of 6"
+    assert events_of(study.trials()[0], "steps")[-1] == "resumed at step 1, ranked 2 of 6"
 
 
 def test_a_search_of_a_few_trials_has_a_winner(study: DrivenStudy, make_spec: Any) -> None:
@@ -68,7 +68,7 @@ def test_a_search_of_a_few_trials_has_a_winner(study: DrivenStudy, make_spec: An
     driver = study.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 4}))
     for value in (5.0, 4.0, 6.0):
         to_rung(driver, 1, value)
-    assert to_rung(driver, 3, 4.5) == (1, "paused at 3 steps, ranked 1 of 1"), (
+    assert to_rung(driver, 3, 4.5) == (1, "paused at step 3, ranked 1 of 1"), (
         "the best of three, by the rules"
     )
     assert to_rung(driver, 1, 7.0)[0] == 3
@@ -86,7 +86,7 @@ def test_no_trial_is_promoted_at_the_end_while_enqueued_ones_wait(study: DrivenS
     driver = study.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 2}))
     for value in (0.1, 0.2):
         driver.study.enqueue_trial({"x": value})
-    assert to_rung(driver, 1, 5.0) == (0, "paused at 1 step, ranked 1 of 1")
+    assert to_rung(driver, 1, 5.0) == (0, "paused at step 1, ranked 1 of 1")
     assert to_rung(driver, 1, 6.0)[0] == 1, "though there are as many trials as there will be"
     assert asked(driver).number == 0
 
@@ -99,7 +99,7 @@ def test_a_killed_search_knows_its_paused_trials(study: DrivenStudy, make_spec: 
     asked(dead)
     driver = study.driver(spec)
     assert study.states() == ["RUNNING", "RUNNING", "WAITING"], "who waits at a rung is not put back"
-    assert to_rung(driver, 1, 7.0) == (2, "paused at 1 step, ranked 3 of 3")
+    assert to_rung(driver, 1, 7.0) == (2, "paused at step 1, ranked 3 of 3")
     assert asked(driver).number == 0
 
 
@@ -118,8 +118,8 @@ def test_paused_trials_end_with_the_search_and_not_when_it_is_stopped(
     assert driver.ask() is None
     driver.finish()
     assert [t.user_attrs["reason"] for t in study.trials()] == [
-        "paused at 1 step: ranked 1 of 2; one in 3 is promoted, so far 0 of 2",
-        "paused at 1 step: ranked 2 of 2; one in 3 is promoted, so far 0 of 2",
+        "paused at step 1: ranked 1 of 2; one in 3 is promoted, so far 0 of 2",
+        "paused at step 1: ranked 2 of 2; one in 3 is promoted, so far 0 of 2",
     ]
 
 
@@ -166,7 +166,7 @@ def test_a_trial_without_a_checkpoint_is_judged_once_at_its_rung(study: DrivenSt
     driver = study.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 20}))
     answers = [to_rung(driver, 1, value, checkpoint=False)[1] for value in (5.0, 6.0, 7.0, 4.0, 4.5, 3.0)]
     assert [answer is None for answer in answers] == [True, False, False, True, False, True]
-    reason = "stopped at 1 step: ranked 2 of 2; one in 3 is promoted, so far 1 of 2; it left no checkpoint"
+    reason = "stopped at step 1: ranked 2 of 2; one in 3 is promoted, so far 1 of 2; it left no checkpoint"
     assert answers[1] == reason
     states = study.states()
     assert [state == "PRUNED" for state in states] == [answer is not None for answer in answers]
@@ -181,7 +181,7 @@ def test_a_trial_that_reports_only_at_its_end_is_complete(study: DrivenStudy, ma
         driver.complete(number, value)
     driver.close()
     driver = study.driver(make_spec(early_stopping=PROMOTION, budget={"trials": 4}))
-    assert to_rung(driver, 3, 0.0)[1] == "paused at 3 steps, ranked 1 of 4", (
+    assert to_rung(driver, 3, 0.0)[1] == "paused at step 3, ranked 1 of 4", (
         "the others have gone on from there"
     )
     assert study.states() == ["COMPLETE"] * 3 + ["RUNNING"]
@@ -190,7 +190,7 @@ def test_a_trial_that_reports_only_at_its_end_is_complete(study: DrivenStudy, ma
 def test_the_baseline_takes_no_place_at_a_rung_and_never_pauses(study: DrivenStudy, make_spec: Any) -> None:
     driver = study.driver(make_spec(early_stopping=PROMOTION, baseline={"x": 0.5}, budget={"trials": 20}))
     assert to_rung(driver, 1, 9.0) == (0, None)
-    assert to_rung(driver, 1, 5.0) == (1, "paused at 1 step, ranked 1 of 1")
+    assert to_rung(driver, 1, 5.0) == (1, "paused at step 1, ranked 1 of 1")
     assert driver.report(0, 9.0, 3, {}) is None
 
 
@@ -231,7 +231,7 @@ def test_a_trial_that_the_budget_ends_at_a_rung_is_not_paused_there(
         (each.folder / CHECKPOINT / "weights").touch()
     assert driver.report(0, 5.0, 1, {}) == "the budget of 1 step is spent"
     driver.request_stop("interrupted")
-    assert driver.report(1, 4.0, 1, {}) == "paused at 1 step, ranked 1 of 2"
+    assert driver.report(1, 4.0, 1, {}) == "paused at step 1, ranked 1 of 2"
     assert study.states() == ["PRUNED", "RUNNING"]
 
 
@@ -241,7 +241,7 @@ def test_of_equal_trials_the_earlier_one_ranks_first_everywhere(study: DrivenStu
         to_rung(driver, 1, 5.0)
     told = [rung_results(driver.study, driver.spec, trial)[0].rank for trial in driver.trials]
     assert told == [1, 2, 3]
-    assert events_of(driver.trials[1], "steps") == ["paused at 1 step, ranked 2 of 2"]
+    assert events_of(driver.trials[1], "steps") == ["paused at step 1, ranked 2 of 2"]
 
 
 HALVES = PROMOTION | {"eta": 2}
@@ -276,7 +276,7 @@ def test_a_trial_that_is_retried_at_a_rung_was_promoted_from_it(
         driver.tick()
     driver = study.driver(spec) if killed else driver
     assert asked(driver).number == 0
-    assert to_rung(driver, 1, 4.0) == (1, "paused at 1 step, ranked 1 of 2"), "one of two may go on"
+    assert to_rung(driver, 1, 4.0) == (1, "paused at step 1, ranked 1 of 2"), "one of two may go on"
     told = "retried on request; it had failed: killed by hpsearch kill"
     assert events_of(study.trials()[0], "steps")[-1] == told
 

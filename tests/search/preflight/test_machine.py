@@ -291,7 +291,7 @@ def test_a_checkpoint_that_a_kill_left_half_made_is_no_difference() -> None:
     names = ("undisturbed", "killed")
     assert first_difference([facts(calm, "steps")], [facts(killed, "steps")], names) is None
     assert first_difference([facts(calm, "steps")], [facts(other, "steps")], names) == (
-        "trial 0, event 1: undisturbed paused at 1 step, ranked 1 of 2, killed paused at 1 step, ranked 2 of 2"
+        "trial 0, event 1: undisturbed paused at step 1, ranked 1 of 2, killed paused at step 1, ranked 2 of 2"
     )
 
 

@@ -99,7 +99,7 @@ def test_where_an_interval_would_take_too_long_the_share_stands_alone(
 
 def test_where_few_are_complete_those_at_a_rung_tell() -> None:
     found, said = importances_of(study(40, complete=FEWEST - 1))
-    assert found and said is not None and "over 40 trials at 3 steps" in said and "a rough guess" in said
+    assert found and said is not None and "over 40 trials at step 3" in said and "a rough guess" in said
     found, said = importances_of(study(FEWEST - 1, complete=2))
     assert (found, said) == ({}, "importance needs 10 trials that compare, there are 9")
 

@@ -112,7 +112,7 @@ def test_endings_are_grouped_failures_first(searched: StudyResult) -> None:
     assert (first.why, first.state, first.trials) == ("ValueError", "fail", [2])
     assert first.example == "ValueError: no such data"
     assert [e.trials for e in rest if e.why == "diverged"] == [[3]]
-    pruned = next(e for e in rest if e.why == "pruned at 3 steps")
+    pruned = next(e for e in rest if e.why == "pruned at step 3")
     assert {10, 11, 12, 13} <= set(pruned.trials)
     ended_early = [row.number for row in rows_of(searched) if row.state in ("pruned", "fail")]
     assert sorted(number for e in endings for number in e.trials) == ended_early
@@ -121,7 +121,7 @@ def test_endings_are_grouped_failures_first(searched: StudyResult) -> None:
 def test_pruned_trial_shows_its_rung(searched: StudyResult) -> None:
     report = trial_report(searched, 12)
     assert report.row.state == "pruned" and report.row.last_step == 3
-    assert report.row.reason is not None and report.row.reason.startswith("pruned at 3 steps: rung 1 of 1")
+    assert report.row.reason is not None and report.row.reason.startswith("pruned at step 3: rung 1 of 1")
     assert (report.bracket, report.bracket_rungs) == (0, [3])
     (rung,) = report.rungs
     assert rung.value == pytest.approx(dict(report.curve)[3])

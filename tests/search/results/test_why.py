@@ -64,15 +64,15 @@ def test_a_trial_that_waits_tells_what_would_let_it_go_on(search: Callable[..., 
     hand.driver.report(number, 4.0, 3, {})
     first, second, third = (hand.story(number) for number in range(3))
     assert first.state == "paused" and first.end is None
-    assert first.events == ["paused at 1 step, ranked 1 of 1"]
-    assert first.by_now == ["at 1 step ranked 2 of 3, loss 5"]
+    assert first.events == ["paused at step 1, ranked 1 of 1"]
+    assert first.by_now == ["at step 1 ranked 2 of 3, loss 5"]
     assert first.waits[:3] == [
-        "at 1 step, number 1 of 2 that wait there",
+        "at step 1, number 1 of 2 that wait there",
         "1 of the 3 that got there were promoted, one in 3 may be",
         "it is promoted when 3 more have got there, if none of them is better",
     ]
     assert "when 6 more have" in second.waits[2]
-    assert third.events == ["promoted at 1 step, ranked 1 of 3", "paused at 3 steps, ranked 1 of 1"]
+    assert third.events == ["promoted at step 1, ranked 1 of 3", "paused at step 3, ranked 1 of 1"]
     assert third.waits[2] == "it is promoted when 2 more have got there, if none of them is better"
     assert third.waits[-1].startswith("no search runs now")
 
@@ -85,7 +85,7 @@ def test_the_best_at_a_rung_names_the_trials_promoted_before_it(search: Callable
     best = hand.to(1, 1.0)
     hand.driver.finish()
     end = hand.story(best).end
-    assert end == "paused at 1 step: ranked 1 of 4; one in 3 is promoted, so far 1 of 4"
+    assert end == "paused at step 1: ranked 1 of 4; one in 3 is promoted, so far 1 of 4"
 
 
 def test_what_cannot_come_any_more_is_not_told_to_be_waited_for(search: Callable[..., Hand]) -> None:
@@ -112,7 +112,7 @@ def test_what_is_told_comes_true(search: Callable[..., Hand]) -> None:
     assert hand.ask().number == 0
     story = hand.story(0)
     assert (story.state, story.waits) == ("running", [])
-    assert story.events[-1] == "resumed at 1 step, ranked 2 of 6"
+    assert story.events[-1] == "resumed at step 1, ranked 2 of 6"
 
 
 def test_the_sampler_that_suggested_it_is_named(search: Callable[..., Hand]) -> None:
@@ -148,7 +148,7 @@ def test_attempts_and_failures(search: Callable[..., Hand]) -> None:
     hand.driver.fail(number, Failure("lost", "the worker was killed (SIGKILL)"))
     waiting = hand.story(number)
     assert waiting.state == "waiting" and waiting.end is None
-    assert waiting.waits[0] == "for a worker that is free: requeued at 1 step"
+    assert waiting.waits[0] == "for a worker that is free: requeued at step 1"
     hand.ask()
     hand.driver.fail(number, Failure("error", "ValueError: no"))
     failed = hand.story(number)

@@ -118,7 +118,7 @@ def test_an_audit_changes_nothing_of_the_search(search: Any, kind: str, sampler:
         at = without[trial.number].last_step
         assert trial.user_attrs["audited"] == at
         told = events_of(trial, "steps")[-1]
-        said = rf"drawn for the audit, so it runs to its end instead of being stopped: (pruned|paused) at {at} steps?: .*"
+        said = rf"drawn for the audit, so it runs to its end instead of being stopped: (pruned|paused) at step {at}: .*"
         assert re.fullmatch(said, told)
     stopped = [trial.number for trial in without if trial.state.name == "PRUNED"]
     draw = AuditSample.of(search(kind, 0.5, **chosen).spec)

@@ -10,7 +10,7 @@ from hpsearch.search.scheduling.decision import Continue, Decision, Pause, Reque
 from hpsearch.search.trials.stops import Stop
 
 OVER = Stop("over", "the time budget of 60 s is spent")
-PRUNED = Stop("pruned", "pruned at 3 steps: rung 1 of 2", "pruned at 3 steps")
+PRUNED = Stop("pruned", "pruned at step 3: rung 1 of 2", "pruned at step 3")
 LEAVES = "the search is stopping"
 
 

@@ -188,7 +188,7 @@ def test_divergence_ends_the_run(cli: Cli, source: str) -> None:
 def test_divergence_ends_with_what_would_help(cli: Cli) -> None:
     path = configuration(NOT_A_NUMBER[0], parameters={"x": 1.0, "learning_rate": 0.5, "max_grad_norm": 0})
     assert cli("train", str(path))[2].splitlines() == [
-        "hpsearch: diverged: loss was nan at 3 steps",
+        "hpsearch: diverged: loss was nan at step 3",
         "  lower learning_rate from 0.5 to 0.05",
         "  set max_grad_norm to 1 (it is 0, which is no limit)",
     ]
@@ -258,7 +258,7 @@ def test_an_overfitted_run_ends_with_what_would_help(cli: Cli) -> None:
 
 
 def test_divergence_says_where() -> None:
-    with pytest.raises(SearchError, match="diverged: loss was nan at 3 steps; try a lower learning rate"):
+    with pytest.raises(SearchError, match="diverged: loss was nan at step 3; try a lower learning rate"):
         trained(configuration(NOT_A_NUMBER[0]))
 
 
@@ -286,11 +286,11 @@ def test_an_interrupted_run_resumes_from_its_checkpoint(cli: Cli) -> None:
     Path("interrupt").touch()
     code, shown, _ = cli("train", path)
     assert code == 130
-    assert shown.splitlines()[-1] == "interrupted at 2 steps; continue with: hpsearch train best.yaml"
+    assert shown.splitlines()[-1] == "interrupted at step 2; continue with: hpsearch train best.yaml"
     Path("interrupt").unlink()
     code, shown, _ = cli("train", path)
     assert code == 0
-    assert shown.startswith("continuing at 2 steps: mine.py:train in trained/best\n3  loss 2.6667  twice 6\n")
+    assert shown.startswith("continuing at step 2: mine.py:train in trained/best\n3  loss 2.6667  twice 6\n")
     assert steps("trained/best") == [1, 2, 3, 4]
 
 

@@ -12,14 +12,14 @@ from hpsearch.search.trials.events import event_in_words
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        ({"kind": "paused", "step": 3, "rank": 2, "of": 5}, "paused at 3 epochs, ranked 2 of 5"),
+        ({"kind": "paused", "step": 3, "rank": 2, "of": 5}, "paused at epoch 3, ranked 2 of 5"),
         (
             {"kind": "promoted", "step": 1, "rank": 1, "of": 5, "alike": {"schedule": "cosine"}},
-            "promoted at 1 epoch, ranked 1 of 5 with schedule cosine",
+            "promoted at epoch 1, ranked 1 of 5 with schedule cosine",
         ),
         (
-            {"kind": "audited", "reason": "pruned at 3 epochs"},
-            "drawn for the audit, so it runs to its end instead of being stopped: pruned at 3 epochs",
+            {"kind": "audited", "reason": "pruned at epoch 3"},
+            "drawn for the audit, so it runs to its end instead of being stopped: pruned at epoch 3",
         ),
         (
             {"kind": "started_over", "error": "ValueError"},
