@@ -131,6 +131,7 @@ def test_an_audited_trial_trains_to_its_end_and_no_step_twice(bench: Any, kind: 
             assert len(rungs) == (1, 3).index(audited[trial.number]) + 1, "it takes a place at no other"
 
 
+@pytest.mark.any_backend
 @pytest.mark.any_storage
 def test_the_last_step_is_never_pruned(bench: Any) -> None:
     stopping = PRUNE_ALL | {"n_warmup_steps": 9}
@@ -266,7 +267,7 @@ def test_an_objective_that_keeps_its_stop_and_never_returns_does_not_hold_the_se
     assert bench.states() == ["COMPLETE", "PRUNED", "COMPLETE"]
 
 
-@pytest.mark.own_workers
+@pytest.mark.any_backend
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_a_thread_that_outlives_its_objective_does_not_harm_the_search(bench: Any, recorder: Any) -> None:
@@ -358,7 +359,7 @@ def test_a_trial_that_takes_too_much_memory_ends_as_infeasible(bench: Any) -> No
     assert trial.constraints["out_of_memory"] == 1.0
 
 
-@pytest.mark.own_workers
+@pytest.mark.any_backend  # what a trial takes is measured at its worker, wherever that is
 @pytest.mark.slow
 @pytest.mark.any_storage
 def test_what_earlier_trials_left_in_a_worker_is_no_fault_of_the_next(bench: Any) -> None:

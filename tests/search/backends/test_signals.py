@@ -134,9 +134,9 @@ def test_a_search_killed_again_and_again_is_the_uninterrupted_one(command: Any, 
         search.begun(number)
         process.kill()
         process.communicate()
-    output, _ = search.start().communicate(timeout=120)
+    bench.search("steady", **fields)
     found = [(t.params, t.value) for t in bench.trials()]
-    assert len(found) == 5, output
+    assert len(found) == 5
     name = "whole"
     bench.search("steady", name=name, **fields)
     assert [(t.params, t.value) for t in bench.trials(name)] == found

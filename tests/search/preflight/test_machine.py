@@ -374,7 +374,7 @@ def test_a_killed_search_is_exact(cli: Cli) -> None:
 
 @pytest.mark.slow
 def test_an_objective_that_forgets_its_state_is_not_exact(cli: Cli) -> None:
-    code, outcome, _ = kill_test(cli, objective="forgets", kills=4)
+    code, outcome, _ = kill_test(cli, objective="forgets", kills=3)
     assert (code, outcome["verdict"]) == (1, "not exact")
     assert outcome["difference"].startswith("trial ") and ": undisturbed " in outcome["difference"]
     assert (Path(outcome["folder"]) / "killed" / "studies.db").exists()
