@@ -148,6 +148,24 @@ def rounded(
     return _through(inner, q, (low, high) if clipped else None, whole_numbers=whole_numbers)
 
 
+def multiples(low: float, high: float, step: float) -> tuple[float, float]:
+    """The first and the last multiple of a step in a range: between these, Ray Tune draws multiples.
+
+    A bound that is one but for rounding counts as one. Raises `Unsaid` if there is none.
+    """
+    if not (step > 0 and math.isfinite(high - low)):
+        raise ValueError(step)
+    ends = []
+    for bound, towards in ((low, math.ceil), (high, math.floor)):
+        nearest = round(bound / step)
+        ends.append(nearest if math.isclose(bound / step, nearest) else towards(bound / step))
+    if ends[0] > ends[1]:
+        raise Unsaid(f"has no multiple of {step} within")
+    exact = Decimal(repr(step))
+    low, high = (type(low)(exact * end) for end in ends)
+    return low, high
+
+
 def normal(mean: float, deviation: float, q: float | None = None, *, whole_numbers: bool = False) -> Draw:
     """A normal distribution, which has no counterpart: the range around its mean, with a prior there."""
     if deviation < 0:

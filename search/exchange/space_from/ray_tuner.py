@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ..draws import HELPER, RAW, Draw, Unsaid, floored, normal, rounded
+from ..draws import HELPER, RAW, Draw, Unsaid, floored, multiples, normal, rounded
 from .found import FoundParameter, FoundSearch
+from .lambdas import expression_of
 from .scope import Scope, Unreadable
 from .syntax import keywords, name_of, nodes_of, root_of
 
@@ -77,10 +77,6 @@ def _search_call(tree: ast.Module) -> ast.Call | None:
     return None
 
 
-class _NoValues(Exception):
-    """A range has no values; the message says why, after the range."""
-
-
 class _Tuner:
     def __init__(self, path: Path, tree: ast.Module, call: ast.Call) -> None:
         self._path = path
@@ -94,6 +90,7 @@ class _Tuner:
             if isinstance(target, ast.Name)
         }
         self._given = keywords(call)
+        self._functions: list[tuple[str, ast.expr]] = []  # parameters that are calculated
         self._grids = self._others = 0  # searched parameters of each kind
         self._in_grid = 1  # configurations of the grid
 
@@ -107,6 +104,7 @@ class _Tuner:
         )
         space = self._given.get("param_space", self._given.get("config"))
         self._space(self._resolved(space), "")
+        self._calculated()
         self._settings()
         return found
 
@@ -175,7 +173,7 @@ class _Tuner:
         elif isinstance(node, ast.Call) and kind in NORMAL:
             self._normal(name, node, NORMAL[kind])
         elif kind == "sample_from" or isinstance(node, ast.Lambda):
-            found.note(node, f"{name} is a function of the others: write {name}: {{expr: ...}}")
+            self._functions.append((name, node))
         elif isinstance(node, ast.Dict) or kind == "dict":
             self._space(node, f"{name}.")
         else:
@@ -191,6 +189,21 @@ class _Tuner:
                 FoundParameter(name, {"value": value} if isinstance(value, list) else value, node.lineno)
             )
 
+    def _calculated(self) -> None:
+        """The parameters that are functions of the others."""
+        found = self._found
+        known = {each.name for each in found.parameters}
+        for name, node in self._functions:
+            function = node.args[0] if isinstance(node, ast.Call) and node.args else node
+            text = expression_of(function, known, self._value)
+            if text is None:
+                told = (
+                    f"{name} is a function that a space cannot read: write {name}: {{expr: ...}}, or a range"
+                )
+                found.note(node, told)
+            else:
+                found.add(FoundParameter(name, {"expr": text}, node.lineno))
+
     def _range(self, name: str, node: ast.Call, kind: str) -> None:
         given = dict(zip(RANGES[kind], node.args, strict=False)) | keywords(node)
         try:
@@ -203,7 +216,7 @@ class _Tuner:
                 draw = rounded(ends[0], ends[1], step, log=True)
             elif kind == "qlograndint" and isinstance(says, dict):
                 draw = floored(ends[0] // step, ends[1] // step, step)
-        except _NoValues as error:
+        except Unsaid as error:
             self._found.note(node, f"{name}: {ast.unparse(node)} {error}; write it yourself")
             return
         except (Unreadable, TypeError, ValueError, ArithmeticError):
@@ -248,7 +261,7 @@ class _Tuner:
         whole = "int" in kind
         low, high = ((int if whole else float)(each) for each in (low, high))
         if step is not None:
-            low, high = _multiples(low, high, step)
+            low, high = multiples(low, high, step)
         if kind in UPPER_IS_OUTSIDE or (whole and kind.startswith("q") and step == 1):
             high -= 1
         if not low <= high or not math.isfinite(high - low):
@@ -411,24 +424,6 @@ class _Tuner:
             if isinstance(node, ast.Name) and isinstance(self._assigned.get(node.id), only):
                 node = self._assigned[node.id]
         return node
-
-
-def _multiples(low: float, high: float, step: float) -> tuple[float, float]:
-    """The first and the last multiple of a step in a range: between these, Ray Tune draws multiples.
-
-    A bound that is one but for rounding counts as one. Raises `_NoValues` if there is none.
-    """
-    if not (step > 0 and math.isfinite(high - low)):
-        raise ValueError(step)
-    ends = []
-    for bound, towards in ((low, math.ceil), (high, math.floor)):
-        nearest = round(bound / step)
-        ends.append(nearest if math.isclose(bound / step, nearest) else towards(bound / step))
-    if ends[0] > ends[1]:
-        raise _NoValues(f"has no multiple of {step} within")
-    exact = Decimal(repr(step))
-    low, high = (type(low)(exact * end) for end in ends)
-    return low, high
 
 
 def _differ(one: float, other: float) -> bool:

@@ -337,6 +337,23 @@ def test_what_a_space_cannot_say_of_a_param_space_is_told(read: Read) -> None:
     assert spec.parameters.keys() == {"x", "normal", "twice", "q", "q_raw"}
 
 
+def test_a_function_of_the_other_values_is_an_expression(read: Read) -> None:
+    space = """{
+    "lr": tune.uniform(1, 2), "model": {"width": tune.randint(1, 9)},
+    "a": tune.sample_from(lambda spec: spec.config.lr * FACTOR),
+    "b": tune.sample_from(lambda spec: math.log(spec.config["model"]["width"]) if spec.config.lr > 1.5 else 0),
+    "c": tune.sample_from(lambda spec: random.uniform(0, 1)),
+    "d": tune.sample_from(lambda spec: spec.config.gone),
+    "e": tune.sample_from(compute),
+}"""
+    head = "import math\nfrom ray import tune\nFACTOR = 2\ndef f(config): ...\n"
+    spec, text = read(f"{head}tune.Tuner(f, param_space={space})\n")
+    drawn = {"lr": 1.75, "model.width": 1}
+    assert spec.space.resolve(lambda name, _: drawn[name]) == drawn | {"a": 3.5, "b": 0.0}
+    for name in "cde":
+        assert f"{name} is a function that a space cannot read" in text
+
+
 def test_a_normal_distribution_in_a_script_is_one_of_another_tools_file(read: Read) -> None:
     space = '{"a": tune.randn(2, 0.5), "b": tune.qrandn(mean=10, sd=2, q=1), "c": tune.randn(0, S)}'
     spec, text = read(f"from ray import tune\ndef f(config): ...\ntune.Tuner(f, param_space={space})\n")
