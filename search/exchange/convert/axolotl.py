@@ -14,7 +14,7 @@ from ....spaces.document import read, text_of
 from ....spaces.fields import show
 from .. import draws
 from .source import Section, Source
-from .space import Converted, Parameter, drawn, grid_size
+from .space import Converted, drawn, grid_size
 
 CONFIG = "config.yaml"
 GROUP = "group"  # the helper that chooses among the mappings under `_`
@@ -65,24 +65,9 @@ def _groups(top: Section, groups: list[Any], made: Converted) -> None:
         for name, value in groups[0].items():
             made.add(name, draws.constant(value), f"_[0].{name}")
         return
-    helper = made.free_name(GROUP if GROUP not in names else f"{GROUP}_of_values", "_")
-    numbers = list(range(1, len(groups) + 1))
     why = 'a helper: the number of the mapping under "_"'
-    made.parameters.append(
-        Parameter(helper, helper, {"choices": numbers, "pass": False}, "_", (why,), is_helper=True)
-    )
-    for name in names:
-        first = next(index for index, group in enumerate(groups) if name in group)
-        path = f"_[{first}].{name}"
-        with top.source.part():
-            if any(isinstance(group.get(name), dict | list) for group in groups):
-                raise top.fault(
-                    path,
-                    "has a list or a mapping, which an expression cannot give; give it a list of its own",
-                )
-            values, present = [group.get(name) for group in groups], [name in group for group in groups]
-            value = drawn(top, draws.one_of_mappings, helper, values, present, key=path)
-            made.add(name, draws.Draw(value), path)
+    helper = GROUP if GROUP not in names else f"{GROUP}_of_values"
+    made.add_one_of(top, groups, helper, "_", why, lambda index, name: f"_[{index}].{name}")
 
 
 def _config(source: Source) -> str | None:

@@ -22,6 +22,7 @@ from .space import Converted, drawn, grid_size, words_of
 
 METRIC = "default"  # NNI's name of the value that a trial reports
 PROGRAM = "train.py"
+BATCH = "combine_params"  # the only name in a space of the batch tuner
 TRIALS = 50  # NNI has no limit
 TOP = (
     "experimentName", "experimentType", "searchSpaceFile", "searchSpace", "trialCommand",
@@ -42,12 +43,14 @@ TUNERS: dict[str, tuple[str, str]] = {  # by NNI's name: the sampler, and what i
     "evolution": ("nsgaii", "NNI's evolution mutates single parameters; nsgaii is Optuna's genetic search"),
     "smac": ("tpe", "SMAC is a random forest; tpe is the nearest sampler for choices and conditions"),
     "gridsearch": ("grid", ""),
+    "batch": ("grid", ""),
     "gp": ("gp", ""),
     "metis": ("gp", "Metis is a Gaussian process that also repeats trials; gp is Optuna's"),
     "bohb": ("tpe", "BOHB is tpe and hyperband"),
     "hyperband": ("random", "NNI's hyperband draws at random"),
 }
 MINIMISING = ("tpe", "tpe_legacy", "anneal")  # by default; the others maximise
+WITHOUT_GOAL = ("gridsearch", "batch")
 COUNTS = {  # by type: how many numbers `_value` has
     "uniform": 2, "quniform": 3, "loguniform": 2, "qloguniform": 3,
     "normal": 2, "qnormal": 3, "lognormal": 2, "qlognormal": 3, "randint": 2,
@@ -83,7 +86,11 @@ def convert(source: Source, data: dict[str, Any]) -> Converted:
                 "useAnnotation", "means that the space is in the program's comments; write it here"
             )
     with source.part():
-        _space(top, made)
+        batch = top.section("tuner", None).data.get("name")
+        if str(batch).lower().removesuffix("tuner") == "batch":
+            _batch(top, made)
+        else:
+            _space(top, made)
     with source.part():
         _command(top.text("trialCommand", None), top.text("trialCodeDirectory", "."), made)
     _budget(top, made)
@@ -207,6 +214,21 @@ def _space(top: Section, made: Converted) -> None:
     ]  # fmt: skip
 
 
+def _batch(top: Section, made: Converted) -> None:
+    """The configurations that NNI's batch tuner tries, one after the other."""
+    space = top.section("searchSpace")
+    if list(space.data) != [BATCH]:
+        raise space.fault("", f"must hold {BATCH} alone for the batch tuner")
+    section = space.section(BATCH)
+    groups = section.items("_value")
+    for index, group in enumerate(groups):
+        if not isinstance(group, dict) or not group:
+            raise section.fault(f"_value[{index}]", f"must be a mapping with keys, not {show(group)}")
+    at = section.at("_value")
+    why = f"a helper: the number of the mapping in {BATCH}"
+    made.add_one_of(section, groups, "batch", at, why, lambda index, name: f"{at}[{index}].{name}")
+
+
 def _command(command: str | None, folder: str, made: Converted) -> None:
     if command is None:
         made.to_fill.append(PROGRAM)
@@ -278,7 +300,8 @@ def _tuner(top: Section, made: Converted) -> None:
     sampler, remark = TUNERS[plain]
     remarks = [remark] if remark else []
     if not arguments.has("optimize_mode"):
-        remarks.append(f"without optimize_mode, {name} is to {default}")
+        what = "has no direction there: check goal" if plain in WITHOUT_GOAL else f"is to {default}"
+        remarks.append(f"without optimize_mode, {name} {what}")
     if plain == "gridsearch" and not made.source.issues and grid_size(made.parameters) is None:
         sampler = "qmc"
         remarks.append(

@@ -14,7 +14,7 @@ from ....spaces.fields import TO_FILL
 from ....spaces.relations import NAME
 from ....spaces.stopping import USUAL, is_length, snake
 from ...trials.yaml_text import one_line, text_of
-from ..draws import HELPER, RAW, Draw, Unsaid
+from ..draws import HELPER, RAW, Draw, Unsaid, one_of_mappings
 from ..space_from import TO_FILL_IN
 from ..space_from.metric import goal_of
 from .source import Section, Source
@@ -101,6 +101,32 @@ class Converted:
         remarks = draw.remarks if name == given else (f"its name there is {given}", *draw.remarks)
         self.parameters.append(Parameter(name, given, _with_when(value, when), path, remarks, form=form))
         return name
+
+    def add_one_of(
+        self,
+        section: Section,
+        groups: Sequence[dict[str, Any]],
+        helper: str,
+        path: str,
+        why: str,
+        path_of: Callable[[int, str], str],
+    ) -> None:
+        """Add the keys of mappings, one of which is chosen as a whole by its number, a helper.
+
+        `path_of`: of a key in the mapping of this index.
+        """
+        helper = self.free_name(helper, path)
+        numbers = {"choices": list(range(1, len(groups) + 1)), "pass": False}
+        self.parameters.append(Parameter(helper, helper, numbers, path, (why,), is_helper=True))
+        for name in dict.fromkeys(name for group in groups for name in group):
+            first = path_of(next(index for index, group in enumerate(groups) if name in group), name)
+            with section.source.part():
+                values, present = [group.get(name) for group in groups], [name in group for group in groups]
+                if any(isinstance(value, dict | list) for value in values):
+                    message = "has a list or a mapping, which an expression cannot give"
+                    raise section.source.fault(first, f"{message}; give it a list of its own")
+                value = drawn(section, one_of_mappings, helper, values, present, key=first)
+                self.add(name, Draw(value), first)
 
     def free_name(self, given: str, path: str) -> str:
         """A name for a parameter that no other has. Raises `SpaceError` where the given one is taken."""

@@ -592,6 +592,19 @@ def test_variables_of_determined_are_set_and_its_cluster_is_left_out(here: Path)
     assert 'environment_variables[0]: must be a text NAME=VALUE, not "A"' in said
 
 
+def test_the_batch_of_nni_is_its_configurations(here: Path) -> None:
+    batch = (
+        "searchSpace: {combine_params: {_type: choice, _value: [{x: 0, kind: a}, {x: 1, kind: a}, {x: 1}]}}\n"
+        "trialCommand: python train.py\nmaxTrialNumber: 3\ntuner: {name: Batch}\n"
+        "trainingService: {platform: local}\n"
+    )
+    spec = space_of(batch)
+    tried = [spec.space.passed(each) for each in spec.space.grid()]
+    assert tried == [{"x": 0, "kind": "a"}, {"x": 1, "kind": "a"}, {"x": 1}]
+    (said,) = refused(batch.replace("{x: 1}]", "3]"))
+    assert "combine_params._value[2]: must be a mapping with keys, not 3" in said
+
+
 def test_an_assessor_of_nni_that_ends_the_best_trials_is_refused(here: Path) -> None:
     experiment = (
         "searchSpace: {x: {_type: uniform, _value: [0, 1]}}\ntrialCommand: python train.py\n"
