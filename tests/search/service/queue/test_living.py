@@ -50,6 +50,8 @@ def train(trial):
     if "threads" in trial.params:
         with open("threads", "a") as stream:
             print(os.environ["OMP_NUM_THREADS"], file=stream)
+    while "gate" in trial.params and trial.number >= 3 and not os.path.exists("gate"):
+        time.sleep(0.05)
     file = trial.checkpoint / "state.json"
     step, loss = json.loads(file.read_text()) if trial.resume_from else (0, 1.0)
     for step in range(step + 1, 10):
@@ -62,7 +64,9 @@ def train(trial):
 
 
 def space(name: str, trials: int = 1, **fields: Any) -> dict[str, Any]:
-    constants = {key: fields.pop(key) for key in ("seconds", "fail", "kill", "threads") if key in fields}
+    constants = {
+        key: fields.pop(key) for key in ("seconds", "fail", "kill", "threads", "gate") if key in fields
+    }
     return SMALL | {
         "name": name,
         "objective": "curve.py:train",
@@ -258,7 +262,7 @@ def test_whoever_comes_last_wins(living: Living) -> None:
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
 def test_a_study_that_goes_on_with_more_cores_computes_with_as_many_as_before(living: Living) -> None:
-    living.submit(space("cores", 2, seconds=0.2, threads=1), slots=Slots(cpus=1))
+    living.submit(space("cores", 6, seconds=0.2, threads=1), slots=Slots(cpus=1))
     before = living.wait("cores", lambda study: runs(study) and study.progress.reached > 0)
     control.stop(workspace=living.workspace, study="cores")
     living.wait("cores", lambda study: study.driver is None)
@@ -268,7 +272,7 @@ def test_a_study_that_goes_on_with_more_cores_computes_with_as_many_as_before(li
     assert [len(place.cpus) for place in places if place is not None] == [1, 2]
     living.wait("cores", is_over)
     threads = (living.folder / "threads").read_text().split()
-    assert len(threads) > 2 and set(threads) == {"1"}, "of one trial twice"
+    assert len(threads) >= 6 and set(threads) == {"1"}
 
 
 def test_a_driver_that_fails_is_not_started_again(living: Living) -> None:
@@ -285,14 +289,14 @@ def test_a_driver_that_fails_is_not_started_again(living: Living) -> None:
 
 
 def test_drivers_go_on_without_their_server_and_the_next_one_finds_them(living: Living) -> None:
-    living.submit(space("survives", 6, seconds=0.1))
+    living.submit(space("survives", 6, seconds=0.1, gate=1))
     before = living.wait("survives", runs)
     living.kill()
-    there = living.now("survives").progress.reached
-    living.wait("survives", lambda study: study.progress.reached > there)
+    living.wait("survives", lambda study: study.progress.ended == 3)
     living.start()
     told = living.told("survives")
     assert (told.state.state, told.driver) == ("running", pid_of(before))
+    (living.folder / "gate").touch()
     living.wait("survives", is_over)
     assert living.told("survives").state.state == "finished"
     assert [trial[0] for trial in results(living.workspace, "survives")] == list(range(6))
@@ -334,12 +338,13 @@ def test_two_servers_of_one_database_keep_off_each_others_studies(tmp_path: Path
     try:
         ours.start()
         theirs.start()
-        ours.submit(space("ours", 4, seconds=0.1), server=ours.name)
+        ours.submit(space("ours", 4, gate=1), server=ours.name)
         ours.wait("ours", runs)
         theirs.submit(space("theirs"), server=theirs.name, priority="high")
         reason = theirs.told("theirs").state.reason
         assert "which ours has" in reason and not theirs.told("theirs").would_stop, reason
         assert ours.told("theirs").state.reason == "another server has it"
+        (tmp_path / "gate").touch()
         theirs.wait("theirs", is_over)
         assert is_over(ours.now("ours")) and ours.wanted("ours").preemptions == 0
         for study, server, trials in (("ours", ours, 4), ("theirs", theirs, 1)):
