@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..formatting import counted
-from . import options, printing
+from . import options, places, printing
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -42,16 +42,23 @@ def plan(
     """Predict how a search will go: how many trials reach each rung, and when.
 
     It measures for up to a minute, with the baseline and quasi-random configurations. Nothing is kept.
+    With --server it measures there, in a part of the machine that is free.
 
     Example: hpsearch plan lora --time 30m
     """
     import time as clock
 
+    from ..backends.resources import keep_to_slice
     from ..operations.plan import plan as predict
-    from .views import show
 
     seconds = options.seconds("--measure", measure, 1, 3600)
     spec = options.given_space(space, context.params)
+    if (there := places.server()) is not None:
+        with _progress(seconds):
+            predicted = there.plan(space=spec, seconds=seconds, say=printing.say)
+        _tell(predicted, as_json)
+        return
+    keep_to_slice()
     for number in (signal.SIGTERM, signal.SIGHUP):  # what is measured ends with the measurement
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)
@@ -63,6 +70,12 @@ def plan(
             on_progress=on_probe,
             say=printing.say,
         )
+    _tell(predicted, as_json)
+
+
+def _tell(predicted: SearchForecast, as_json: bool) -> None:
+    from .views import show
+
     if as_json:
         printing.print_json(predicted.to_json())
     else:

@@ -37,12 +37,7 @@ def plan(
     this, `on_progress` is told the configurations measured so far.
     """
     spec = checked(load_space(space))
-    if ObjectiveInfo(spec.objective_words).kind == "remote":
-        raise UsageError(
-            "the objective is remote: its code is with the workers, and a plan measures it; name it instead, "
-            'as in objective: "file.py:function"',
-            code="remote-objective",
-        )
+    refuse_remote(spec)
     if code := own_code(spec):
         say(code)
     try:
@@ -56,6 +51,16 @@ def plan(
     expected = expected_memory(spec, share(spec.execution, [this_machine()], "this machine"), seconds)
     measured = measure(spec, objective, seconds=seconds, on_probe=on_progress, say=say)
     return forecast_search(spec, measured, before, expected)
+
+
+def refuse_remote(spec: Spec) -> None:
+    """Raise `UsageError` for a space whose code is with its workers: a plan has nothing to measure."""
+    if ObjectiveInfo(spec.objective_words).kind == "remote":
+        raise UsageError(
+            "the objective is remote: its code is with the workers, and a plan measures it; name it instead, "
+            'as in objective: "file.py:function"',
+            code="remote-objective",
+        )
 
 
 def lr_find(

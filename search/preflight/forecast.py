@@ -15,6 +15,7 @@ from ..engine.confirmation_size import CONFIRMATION_SHARE, ConfirmationSize
 from ..engine.costs import Cost
 from ..formatting import duration, gibibytes, option, position
 from ..scheduling.rungs import promotes
+from ..values import Value
 from .dry_run import DryRun
 from .measure import Measured, Probe
 from .memory import MemoryForecast
@@ -27,7 +28,7 @@ SLOW_START_SHARE = 0.2  # of a search, above which the start of its workers is w
 
 
 @dataclass(frozen=True)
-class SearchForecast:
+class SearchForecast(Value):
     """The result of a measurement and a simulation."""
 
     spec: Spec

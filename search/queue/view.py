@@ -86,10 +86,12 @@ class Situation:
     starting: Mapping[str, Slice] | None = None  # drivers that were started and have no lock yet
     leaving: Mapping[str, float] | None = None  # since when drivers are told to leave
     draining: bool = False
+    lent: tuple[Entry, ...] = ()  # parts of the machine that something short has, or asks for
 
     def entries(self) -> list[tuple[Entry, Rest | None]]:
         """The studies that have a part of the machine, or wait for one."""
         found = [(self._entry(study), self._rest(study)) for study in self.studies]
+        found += [(entry, _left(entry, self.now)) for entry in self.lent]
         return [
             (replace(entry, seconds=None if rest is None else rest.seconds), rest)
             for entry, rest in found
@@ -139,6 +141,12 @@ class Situation:
         if rest is None:
             return None
         return rest.plus(START_SECONDS) if study.driver is None else rest.or_less(UNSAVED_SECONDS)
+
+
+def _left(entry: Entry, now: float) -> Rest:
+    """What is left of something that takes so many seconds at most."""
+    left = max(0.0, (entry.seconds or 0.0) - (now - entry.begun))
+    return Rest(left, left, left)
 
 
 def view(situation: Situation) -> Queue:

@@ -65,6 +65,9 @@ KINDS = {
         "There is no such bundle",
         "Send it by PUT /v1/bundles/{sha256}: what no study names stays for a day.",
     ),
+    "no-such-plan": Kind(
+        404, "There is no such plan", "POST /v1/plans makes one; a server that ends forgets its plans."
+    ),
     "no-such-file": Kind(404, "There is no such file", "Lists of files name those that there are."),
     "method-not-allowed": Kind(405, "The path has no such method", "`Allow` lists the methods that it has."),
     "slow-request": Kind(408, "The request took too long to arrive", "Send it again."),
@@ -77,6 +80,7 @@ KINDS = {
         409, "The winner is not confirmed yet", "Ask for an unconfirmed one by ?unconfirmed=yes, or wait."
     ),
     "busy-elsewhere": Kind(409, "Another search has this study", "Wait for it, or stop it."),
+    "no-room": Kind(409, "No part of the machine is free for it now", "GET /v1/queue says when others end."),
     "wrong-state": Kind(409, "The state it is in does not allow this", "The detail says the state."),
     "lease-over": Kind(
         410, "The lease is over", "Another worker has the trial, or it has ended: stop training it."

@@ -10,6 +10,7 @@ from ...storage.workspace import Workspace
 from ..queue.slots import Machine
 from .bundles.store import Bundles
 from .home import Home, Settings
+from .planning import Plan, Plans
 from .queue.reconciler import Reconciler
 from .relay import Relay
 from .tickets import Tickets
@@ -45,6 +46,7 @@ class Service:
     queue: Reconciler  # what is wanted of studies, and what is done for it
     relay: Relay  # the way from remote workers to drivers
     bundles: Bundles  # submitted code
+    plans: Plans  # searches that are foreseen
     tickets: Tickets = field(default_factory=Tickets)
 
     @classmethod
@@ -52,23 +54,29 @@ class Service:
         """The service of a workspace, whose database is made where it is missing."""
         open_storage(workspace.url, create=True)
         settings = home.settings() if settings is None else settings
+        watch = Watch(workspace)
+        machine = Machine.here(settings.lanes, settings.settle)
+        queue = Reconciler(workspace, home.folder, machine, bundles=home.bundles)
+
+        def tell(plan: Plan) -> None:
+            watch.publish("plan.done", plan, plan.study)
+
         return cls(
             workspace,
             home,
             settings,
             Tokens(home),
-            Watch(workspace),
-            queue=Reconciler(
-                workspace, home.folder, Machine.here(settings.lanes, settings.settle), bundles=home.bundles
-            ),
+            watch,
+            queue=queue,
             relay=Relay(workspace, home),
             bundles=Bundles(home.bundles),
+            plans=Plans(queue, workspace.runs.parent, tell),
         )
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """Those that start and stop with the server, in the order of their start."""
-        return self.watch, self.relay, self.queue
+        return self.watch, self.relay, self.queue, self.plans
 
     def leave(self) -> None:
         """End what would else hold up the end of the server."""

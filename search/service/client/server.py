@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import UsageError
+from ...errors import SearchError, UsageError
 from ...formatting import counted
 from ...values import Value, plain
 from .. import known
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from ...operations.steer import Steering
     from ...operations.studies import Deletion, Studies
     from ...operations.submit import Submitted
+    from ...preflight.forecast import SearchForecast
     from ...queue.view import MachineView, Queue
     from .following import FollowedSearch
 
 ZIP = "application/zip"
 MOST_NAMED = 5  # files in a message
+PLAN_WAIT = 30.0  # seconds that one call waits for a plan
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,42 @@ class Server(Results):
         }
         body = {name: value for name, value in body.items() if value is not None}
         return self._as(Submitted, self._call("PUT", STUDY, body=body, study=spec.name))
+
+    def plan(
+        self,
+        *,
+        space: Source | Spec,
+        seconds: float | str = 60.0,
+        cwd: Path | None = None,
+        bundle: str | None = None,
+        say: Callable[[str], None] = lambda message: None,
+    ) -> SearchForecast:
+        """Predict a search at the server: it measures for up to `seconds`, in a part of it that is free.
+
+        Code goes along as in `submit`. Raises `SearchError` where nothing is free, or the plan fails.
+        """
+        from ....spaces.times import seconds as time_in_seconds
+        from ...preflight.forecast import SearchForecast
+        from ...preflight.objective import load_space
+        from ..planning import Plan
+
+        spec = load_space(space)
+        try:
+            seconds = time_in_seconds(seconds)
+        except ValueError as error:
+            raise UsageError(f"seconds {error}") from None
+        if bundle is None:
+            bundle = self._send_code(spec, cwd or Path.cwd(), say)
+        body = {"space": spec.to_json(), "seconds": float(seconds)}
+        body |= {} if bundle is None else {"bundle": bundle}
+        key = {"Idempotency-Key": uuid.uuid4().hex}
+        made = self._as(Plan, self._call("POST", "/v1/plans", body=body, headers=key))
+        while made.state == "measuring":
+            answer = self._get("/v1/plans/{plan}", query={"wait": PLAN_WAIT}, wait=PLAN_WAIT, plan=made.id)
+            made = self._as(Plan, answer)
+        if made.forecast is None:
+            raise SearchError(f"the plan at {self.url} failed: {made.failure}", code="plan-failed")
+        return self._as(SearchForecast, made.forecast)
 
     def steer(
         self,

@@ -82,7 +82,12 @@ def start_driver(
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 cwd=cwd,
-                env=_environment(os.environ, workspace, place, machine, home),
+                env=environment(os.environ, place, machine)
+                | {
+                    DRIVER_VARIABLE: "1",
+                    "HPSEARCH_STORAGE": workspace.url,  # not an argument, which every user can read
+                    "HPSEARCH_HOME": str(home),
+                },
             )
     except OSError as error:
         raise SearchError(f"its driver cannot be started: {why(error)}") from error
@@ -98,14 +103,10 @@ def folder_of(wanted: Wanted, bundles: Path) -> Path:
     return folder
 
 
-def _environment(
-    inherited: Mapping[str, str], workspace: Workspace, place: Slice, machine: Machine, home: Path
-) -> dict[str, str]:
+def environment(inherited: Mapping[str, str], place: Slice, machine: Machine) -> dict[str, str]:
+    """The variables of a process that works in a slice, of those that a server has."""
     variables = {name: value for name, value in inherited.items() if name not in NOT_PASSED_ON}
     variables |= {
-        DRIVER_VARIABLE: "1",
-        "HPSEARCH_STORAGE": workspace.url,  # not an argument, which every user can read
-        "HPSEARCH_HOME": str(home),
         CORES_VARIABLE: ",".join(map(str, place.cpus)),
         MEMORY_VARIABLE: str(place.memory),
         "COLUMNS": "160",

@@ -32,10 +32,10 @@ from ....storage.studies import attrs_of, quiet_optuna
 from ....storage.wanted import Wanted, change_wanted
 from ....storage.workspace import Workspace
 from ...errors import SearchError
-from ...queue.decide import Start
+from ...queue.decide import Entry, Start
 from ...queue.observe import Observed, observe
-from ...queue.slots import Machine, Slice
-from ...queue.view import Queue, Situation, view
+from ...queue.slots import Machine, Need, Slice
+from ...queue.view import NORMAL, Queue, Situation, view
 from .drivers import (
     STOP_SECONDS,
     Child,
@@ -86,6 +86,7 @@ class Reconciler:
         self._served: set[int] = set()  # of this server, whose drivers held locks at the last look
         self._told: dict[int, tuple[str, float]] = {}  # drivers that were told something last, and when
         self._leaving: dict[int, float] = {}  # since when drivers are to leave
+        self._lent: dict[str, Entry] = {}  # parts of the machine that something short has, by its id
         self._situation: Situation | None = None
         self._looked = -math.inf
         self._lock = threading.RLock()
@@ -141,6 +142,29 @@ class Reconciler:
         """The queue as it is now."""
         with self._lock:
             return view(self._observe())
+
+    def lend(self, id: str, name: str, need: Need, seconds: float) -> Slice | None:
+        """Give a part of the machine to something short that is no study, until it is given back.
+
+        It gets what a study that is submitted now would get at once; None where that one would wait. In the
+        queue it has this name.
+        """
+        with self._lock:
+            now = self._now()
+            asks = Entry(name, NORMAL, now, need, seconds=seconds, begun=now, preemptible=False)
+            situation = self._observe()
+            decision = replace(situation, lent=(*situation.lent, asks)).decide()
+            starts = {each.study: each.slice for each in decision.actions if isinstance(each, Start)}
+            place = starts.get(name)
+            if place is not None:
+                self._lent[id] = replace(asks, holds=place)
+            return place
+
+    def give_back(self, id: str) -> None:
+        """Take a part of the machine back that was lent."""
+        with self._lock:
+            self._lent.pop(id, None)
+        self.poke()
 
     def _run(self) -> None:
         quiet_optuna()
@@ -206,7 +230,14 @@ class Reconciler:
         }
         leaving = {names[key]: at for key, at in self._leaving.items() if key in names}
         self._situation = Situation(
-            found, self.machine, self._now(), self._server, starting, leaving, self.draining
+            found,
+            self.machine,
+            self._now(),
+            self._server,
+            starting,
+            leaving,
+            self.draining,
+            tuple(self._lent.values()),
         )
         return self._situation
 

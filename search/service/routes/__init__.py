@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from . import bundles, events, files, health, queue, spaces, studies, tokens, trials, winner, work
+from . import bundles, events, files, health, plans, queue, spaces, studies, tokens, trials, winner, work
 
 ROUTERS: tuple[APIRouter, ...] = (
     work.router,  # routes are tried in this order, and these are called most
     health.router,
     spaces.router,
+    plans.router,
     studies.router,
     queue.router,
     bundles.router,

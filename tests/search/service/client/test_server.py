@@ -32,7 +32,7 @@ from hpsearch.storage.workspace import Workspace
 from ....support.online import serving
 
 NOT_THERE = {  # operations of this machine, or of the page
-    *("run", "copy", "backup", "init", "plan", "lr-find", "train", "generate", "doctor"),
+    *("run", "copy", "backup", "init", "lr-find", "train", "generate", "doctor"),
     *("doctor --kill-test", "doctor --pack-test"),
 }
 HERE = ("workspace", "by", "server")  # arguments that only who works here gives
@@ -58,7 +58,8 @@ def test_a_method_has_the_signature_of_its_operation(name: str) -> None:
         if parameter.name in HERE or parameter.kind == parameter.VAR_KEYWORD:
             continue
         if parameter.name in there:
-            assert there[parameter.name].default == parameter.default, parameter.name
+            if not inspect.isfunction(parameter.default):  # each of which is another
+                assert there[parameter.name].default == parameter.default, parameter.name
         else:
             assert parameter.default is not parameter.empty, f"{name} lacks {parameter.name}"
 
