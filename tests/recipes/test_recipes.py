@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from . import recipe as recipes
-from .recipe import PAGES, RECIPES, missing
+from .recipe import BLOCK, HERE, PAGES, RECIPES, missing
 
 
 def marked(name: str) -> pytest.ParameterSet:
@@ -45,3 +48,13 @@ def test_each_page_is_in_the_table_and_runs() -> None:
     table = (PAGES / "README.md").read_text(encoding="utf-8")
     assert pages == set(RECIPES) | {"axolotl"}
     assert all(f"({name}.md)" in table for name in pages)
+
+
+def test_the_names_on_the_page_of_axolotl_are_in_its_schema() -> None:
+    """It is not installed here, as it asks for older libraries."""
+    published = json.loads((HERE.parent / "search/exchange/recipes/published/axolotl.json").read_text())
+    [(page, _)] = BLOCK.findall((PAGES / "axolotl.md").read_text(encoding="utf-8"))
+    space = YAML(typ="safe").load(page)
+    assigned = re.findall(r"(\w+)=", space["objective"]["command"][-1])
+    assert assigned == ["seed", "output_dir", "resume_from_checkpoint"]
+    assert {*assigned, *space["parameters"]} <= set(published["keys"])
