@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from hpsearch.search.cli import main
 from hpsearch.search.cli.app import app
 from hpsearch.search.cli.options import given_space
 
@@ -95,9 +96,19 @@ def write(folder: Path, fields: dict[str, Any]) -> None:
     (folder / "space.yaml").write_text(json.dumps(SPACE | fields))
 
 
-def command(folder: Path, *words: str, **fields: Any) -> subprocess.CompletedProcess[str]:
-    write(folder, fields)
-    return subprocess.run([HPSEARCH, *words], cwd=folder, capture_output=True, text=True, timeout=120)
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command in this process, which has loaded all of it: its exit code, its output, its errors."""
+
+    def run(*words: str, **fields: Any) -> tuple[int, str, str]:
+        write(tmp_path, fields)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["hpsearch", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    return run
 
 
 def predicted(folder: Path, *options: str, **fields: Any) -> Any:
@@ -128,12 +139,12 @@ def test_a_plan_that_is_ended_leaves_nothing(tmp_path: Path, number: signal.Sign
 
 
 @pytest.mark.slow
-def test_a_search_is_foreseen(tmp_path: Path) -> None:
-    shown = command(tmp_path, "plan", "space.yaml", "--measure", "60", audit=1.0)
-    assert shown.returncode == 0, shown.stderr
+def test_a_search_is_foreseen(tmp_path: Path, command: Any) -> None:
+    code, shown, errors = command("plan", "space.yaml", "--measure", "60", audit=1.0)
+    assert code == 0, errors
     words = ("small  30 trials", "a training", "memory", "the end of a training", "audit   ", "the budget")
     for word in words:
-        assert word in shown.stdout
+        assert word in shown
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"function.py", "space.yaml"}
     found = predicted(tmp_path, "--trials", "9")
     assert [each["step"] for each in found["rungs"]] == [1, 3, 9]
@@ -152,12 +163,11 @@ def test_a_search_is_foreseen(tmp_path: Path) -> None:
      ("starts", "none reported twice within 16 s"),
      ("diverges", "every configuration that was tried failed: diverged: loss at 1 was nan")],
 )  # fmt: skip
-def test_what_cannot_be_measured_is_said(tmp_path: Path, function: str, message: str) -> None:
-    told = command(
-        tmp_path, "plan", "space.yaml", "--measure", SECONDS[function], objective=f"function.py:{function}"
-    )
-    assert told.returncode == 1
-    assert message in told.stderr
+def test_what_cannot_be_measured_is_said(command: Any, function: str, message: str) -> None:
+    objective = f"function.py:{function}"
+    code, _, errors = command("plan", "space.yaml", "--measure", SECONDS[function], objective=objective)
+    assert code == 1
+    assert message in errors
 
 
 @pytest.mark.parametrize("function", ["mute", "late"])
@@ -204,20 +214,23 @@ def test_the_budget_that_binds_is_the_one_to_raise(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_search_of_some_time_confirms_its_winner(tmp_path: Path) -> None:
-    told = command(tmp_path, "run", "space.yaml", "--plain", "--time", "20s", "--trials", "5000")
+    """Its time begins with its process."""
+    write(tmp_path, {})
+    words: list[str | Path] = [HPSEARCH, "run", "space.yaml", "--plain", "--time", "20s", "--trials", "5000"]
+    told = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert told.returncode == 0, told.stderr
     assert "stopped: the time budget of 20 s is spent; the rest is for the confirmation" in told.stdout
     assert "trains trial 0 again" in told.stdout
 
 
 @pytest.mark.slow
-def test_a_confirmation_is_done_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_confirmation_is_done_where_it_is_asked_for(command: Any) -> None:
     """Whatever the space says, and however short the search is."""
     fields = {"budget": {"trials": 2}, "confirm": {"top": 0}, "early_stopping": {"method": "none"}}
-    done = command(tmp_path, "run", "space.yaml", "--confirm", "--plain", **fields)
-    assert done.returncode == 0, done.stderr
-    assert "trained again with 3 new seeds" in done.stdout
-    assert "no seed changed a value" in done.stdout
+    code, shown, errors = command("run", "space.yaml", "--confirm", "--plain", **fields)
+    assert code == 0, errors
+    assert "trained again with 3 new seeds" in shown
+    assert "no seed changed a value" in shown
 
 
 def test_when_a_process_began_is_known_to_a_tick() -> None:

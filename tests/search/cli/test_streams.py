@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from hpsearch.search.cli import main
 
 HPSEARCH = Path(sys.executable).with_name("hpsearch")
 SPACE = """\
@@ -64,18 +67,30 @@ def test_a_file_on_standard_output(pipe: Pipe, tmp_path: Path) -> None:
     assert not (tmp_path / "-").exists()
 
 
-@pytest.mark.slow
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """The errors of a command that is refused, in this process."""
+
+    def run(*words: str, text: str) -> str:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["hpsearch", *words])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    return run
+
+
 @pytest.mark.parametrize(
     "words", [("backup", "-o", "-"), ("train", "-", "-o", "-"), ("lr-find", "-", "--write")]
 )
-def test_what_no_stream_can_be_is_refused(pipe: Pipe, words: tuple[str, ...]) -> None:
-    refused = pipe(*words, text=SPACE)
-    assert refused.returncode == 2
-    assert "name a file" in refused.stderr or "name one" in refused.stderr
+def test_what_no_stream_can_be_is_refused(refused: Any, words: tuple[str, ...]) -> None:
+    errors = refused(*words, text=SPACE)
+    assert "name a file" in errors or "name one" in errors
 
 
-@pytest.mark.slow
-def test_mistakes_stand_in_standard_input(pipe: Pipe) -> None:
-    refused = pipe("validate", "-", text=SPACE.replace("budget", "budgets"))
-    assert refused.returncode == 2
-    assert '<stdin>:6:1 budgets: unknown key, did you mean "budget"?' in refused.stderr
+def test_mistakes_stand_in_standard_input(refused: Any) -> None:
+    errors = refused("validate", "-", text=SPACE.replace("budget", "budgets"))
+    assert '<stdin>:6:1 budgets: unknown key, did you mean "budget"?' in errors
