@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from hpsearch.search.cli import main
+
 pytestmark = pytest.mark.slow
 
 SCRIPT = """
@@ -70,10 +72,24 @@ def hpsearch(*words: str | Path, code: int = 0) -> subprocess.CompletedProcess[s
     return ran
 
 
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run a command in this process: its output, and its errors."""
+
+    def run(*words: str | Path) -> tuple[str, str]:
+        monkeypatch.setattr(sys, "argv", ["hpsearch", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code
+        return capsys.readouterr()
+
+    return run
+
+
 def test_a_space_from_another_folder_is_searched_resumed_and_exported(
-    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
 ) -> None:
-    hpsearch("run", there / "mine.yaml", "--plain")
+    typed("run", there / "mine.yaml", "--plain")
     logs = [path.read_text() for path in Path("runs/mine").glob("*/output.log")]
     assert len(logs) == 9
     assert any(re.search("begins at [1-9]", log) for log in logs), "a promoted trial resumes"
@@ -86,15 +102,15 @@ def test_a_space_from_another_folder_is_searched_resumed_and_exported(
         tmp_path / "here" / "runs",
     ]
     monkeypatch.chdir(elsewhere)
-    assert "not in it" not in hpsearch("export", "mine", "-o", "best.yaml", *store).stderr
+    assert "not in it" not in typed("export", "mine", "-o", "best.yaml", *store)[1]
     best = yaml.safe_load(Path("best.yaml").read_text())
     assert best["objective"]["command"][:2] == ["python", "train.py"]
-    assert "bit for bit" in hpsearch("train", "best.yaml").stdout
-    line = hpsearch("export", "mine", "--format", "command", *store).stdout
+    assert "bit for bit" in typed("train", "best.yaml")[0]
+    line = typed("export", "mine", "--format", "command", *store)[0]
     ran = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
     assert json.loads(ran.stdout.splitlines()[-1])["loss"] == best["provenance"]["value"]
     (there / "mine.yaml").write_text(SPACE.replace("trials: 9", "trials: 11"))
-    hpsearch("run", there / "mine.yaml", "--plain", *store)
+    typed("run", there / "mine.yaml", "--plain", *store)
 
 
 def test_a_function_is_found_beside_its_space(there: Path) -> None:
