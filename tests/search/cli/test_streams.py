@@ -40,16 +40,32 @@ def pipe(tmp_path: Path) -> Pipe:
     return run
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """The same in this process, which has loaded all of it: the exit code, and what is said."""
+
+    def run(*words: str, text: str) -> tuple[int, str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["hpsearch", *words])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), "".join(capsys.readouterr())
+
+    return run
+
+
 @pytest.mark.slow
-def test_a_search_from_standard_input_continues_on_the_same_text(pipe: Pipe, tmp_path: Path) -> None:
+def test_a_search_from_standard_input_continues_on_the_same_text(
+    pipe: Pipe, here: Any, tmp_path: Path
+) -> None:
     first = pipe("run", "-", text=SPACE)
     assert first.returncode == 0, first.stderr
-    again = pipe("run", "-", "--trials", "3", text=SPACE)
-    assert again.returncode == 0 and "[3/3]" in again.stderr + again.stdout
-    over = pipe("run", "-", "--trials", "3", text=SPACE)
-    assert "hpsearch run - --trials 6 < FILE" in over.stderr + over.stdout
-    other = pipe("run", "-", text=SPACE.replace("max: 1.0", "max: 2.0"))
-    assert other.returncode == 1 and "parameters.x.max" in other.stderr
+    code, said = here("run", "-", "--trials", "3", text=SPACE)
+    assert code == 0 and "[3/3]" in said
+    assert "hpsearch run - --trials 6 < FILE" in here("run", "-", "--trials", "3", text=SPACE)[1]
+    code, said = here("run", "-", text=SPACE.replace("max: 1.0", "max: 2.0"))
+    assert code == 1 and "parameters.x.max" in said
     best = pipe("export", "piped", "-o", "-")
     assert best.stdout.startswith("objective: mine.py:train\n")
     trained = pipe("train", "-", "--json", text=best.stdout)
@@ -67,30 +83,14 @@ def test_a_file_on_standard_output(pipe: Pipe, tmp_path: Path) -> None:
     assert not (tmp_path / "-").exists()
 
 
-@pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """The errors of a command that is refused, in this process."""
-
-    def run(*words: str, text: str) -> str:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["hpsearch", *words])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert ended.value.code == 2
-        return capsys.readouterr().err
-
-    return run
-
-
 @pytest.mark.parametrize(
     "words", [("backup", "-o", "-"), ("train", "-", "-o", "-"), ("lr-find", "-", "--write")]
 )
-def test_what_no_stream_can_be_is_refused(refused: Any, words: tuple[str, ...]) -> None:
-    errors = refused(*words, text=SPACE)
-    assert "name a file" in errors or "name one" in errors
+def test_what_no_stream_can_be_is_refused(here: Any, words: tuple[str, ...]) -> None:
+    code, said = here(*words, text=SPACE)
+    assert code == 2 and ("name a file" in said or "name one" in said)
 
 
-def test_mistakes_stand_in_standard_input(refused: Any) -> None:
-    errors = refused("validate", "-", text=SPACE.replace("budget", "budgets"))
-    assert '<stdin>:6:1 budgets: unknown key, did you mean "budget"?' in errors
+def test_mistakes_stand_in_standard_input(here: Any) -> None:
+    code, said = here("validate", "-", text=SPACE.replace("budget", "budgets"))
+    assert code == 2 and '<stdin>:6:1 budgets: unknown key, did you mean "budget"?' in said
