@@ -134,11 +134,12 @@ class Declared(Literals):
         of_pydantic = "BaseModel" in map(name_of, node.bases)
         return of_pydantic or decorated(node, "dataclass", "define", "frozen", "attrs")
 
-    def _fields(self, node: ast.ClassDef) -> Iterator[_Field]:
-        """The fields of a dataclass, those that it inherits first."""
+    def _fields(self, node: ast.ClassDef, below: tuple[str, ...] = ()) -> Iterator[_Field]:
+        """The fields of a dataclass, those that it inherits first; `below`: the classes that inherit them."""
+        below = (*below, node.name)
         for base in map(name_of, node.bases):
-            if base in self.classes and base != node.name:
-                yield from self._fields(self.classes[base])
+            if base in self.classes and base not in below:
+                yield from self._fields(self.classes[base], below)
             elif base in self._imported and base not in ("Tap", "BaseModel", "ABC", "Generic", "Protocol"):
                 self.left_out[str(base)] = IMPORTED
         for entry in node.body:
@@ -165,16 +166,27 @@ class Declared(Literals):
             yield _Field(each.arg, each.annotation, default, default is None, each in given.posonlyargs)
 
     def _settings(
-        self, fields: Iterator[_Field], style: Style, before: str = "", given: Mapping[str, Any] = {}
+        self,
+        fields: Iterator[_Field],
+        style: Style,
+        before: str = "",
+        given: Mapping[str, Any] = {},
+        inside: tuple[str, ...] = (),
     ) -> Iterator[Setting]:
-        """The options of fields; `given` are values that replace their defaults."""
+        """The options of fields; `given` are values that replace their defaults.
+
+        `before` begins their names, and `inside` are the classes that hold them.
+        """
         for field in {each.name: each for each in fields}.values():
             inner = self._inner(field.annotation)
             if inner is not None:
-                made = self._made(field.default)
+                made = self._made(given.get(field.name, field.default))
+                if inner.name in inside or (isinstance(made, ast.Constant) and made.value is None):
+                    self.left_out[f"--{before}{field.name}"] = "it may be absent with all that it holds"
+                    continue
                 outer = f"{before}{field.name}." if style.nested else before
                 values = keywords(made) if isinstance(made, ast.Call) else {}
-                yield from self._settings(self._fields(inner), style, outer, values)
+                yield from self._settings(self._fields(inner), style, outer, values, (*inside, inner.name))
                 continue
             name = f"--{before}{field.name}"
             if style.dashes:

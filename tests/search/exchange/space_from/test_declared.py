@@ -277,6 +277,17 @@ def test_omegaconf_reads_the_values_of_the_trial(capsys: pytest.CaptureFixture[s
     assert "'lr': 1e-05" in output(spec, capsys, **{"optim.lr": 1e-05})
 
 
+def test_a_class_that_may_be_absent_or_holds_itself_is_left_out() -> None:
+    fields = "optim: Optional[Optim] = None\n    again: 'Options' = None\n    me: 'Options' = mine()\n"
+    text = TYRO.replace("    optim: Optim = dataclasses", f"    {fields}    last: Optim = dataclasses")
+    spec, proposed = space_of(text)
+    assert "last.learning_rate" in spec.space.searched and "optim.learning_rate" not in proposed
+    assert (
+        "it may be absent with all that it holds: --optim, --again, --me.optim, --me.again, --me.me"
+        in proposed
+    )
+
+
 REFUSED = {
     "import fire\nclass A: ...\nfire.Fire(A)": "its options belong to subcommands",
     "import fire\nfire.Fire()": "its options belong to subcommands",
@@ -285,6 +296,10 @@ REFUSED = {
     "from lightning.pytorch.cli import LightningCLI\nLightningCLI(A)": "fit --print_config > config.yaml",
     "from omegaconf import OmegaConf\nOmegaConf.from_cli()": "its configuration is neither a file",
     "import hydra\n@hydra.main(config_name='x')\ndef f(c): ...": "x.yaml is not there",
+    "import tyro\ntyro.cli(lambda lr: 1)": "its options belong to subcommands",
+    "from absl import flags\nflags.DEFINE_float()\nflags.DEFINE_float('a')": "--a",
+    "from absl import flags\nflags.DEFINE_enum('a', 'b', KINDS)": "found nothing to search",
+    "import tyro\nclass A(B): ...\nclass B(A): ...\ntyro.cli(A)": "its options belong to subcommands",
     "lr = 0.1": "found no options of argparse, HfArgumentParser, click, Typer, tyro",
 }
 
