@@ -59,8 +59,9 @@ def driver_lock(workspace: Workspace, folder: str) -> Iterator[None]:
             if pid is not None and not _lives(pid) and time.monotonic() < deadline:
                 time.sleep(0.1)  # that driver was killed, and its guardian is cleaning up
                 continue
+            whose = "a search that hpsearch serve has started" if _is_served(pid) else "another search"
             raise StorageError(
-                f'another search (process {pid or "unknown"}) is running the study "{folder}"; '
+                f'{whose} (process {pid or "unknown"}) is running the study "{folder}"; '
                 "wait for it, end it (hpsearch stop), or search under another name",
                 code="name-taken",
             ) from None
@@ -136,6 +137,16 @@ def _lives(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
+        return False
+
+
+def _is_served(pid: int | None) -> bool:
+    """Whether a service has started this driver."""
+    from .wanted import DRIVER_VARIABLE
+
+    try:
+        return pid is not None and DRIVER_VARIABLE in psutil.Process(pid).environ()
+    except (psutil.Error, OSError):  # it has ended, or is another user's
         return False
 
 

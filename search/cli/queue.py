@@ -14,6 +14,7 @@ from . import commands, options, places, printing
 if TYPE_CHECKING:
     from ...storage.wanted import Slots
     from ..queue.view import MachineView, Moment, Queue, QueuedStudy
+    from ..service.home import Settings
 
 Priority = Annotated[
     Literal["high", "normal", "low"] | None,
@@ -148,7 +149,8 @@ def queue(
     from ..operations import queue as operations
 
     at = places.place(storage, runs)
-    count = server_lanes() if lanes is None else lanes
+    settings = server_settings()
+    count = settings.lanes if lanes is None else lanes
     if machine:
         shown = at(operations.machine, lanes=count)
         if as_json:
@@ -156,7 +158,7 @@ def queue(
         else:
             _print_machine(shown)
         return
-    found = at(operations.queue, lanes=count)
+    found = at(operations.queue, lanes=count, settle=settings.settle)
     if as_json:
         printing.print_json(found.to_json())
     elif not found.studies:
@@ -183,14 +185,14 @@ def slots_of(text: str) -> Slots:
     return Slots(**amounts)
 
 
-def server_lanes() -> int:
-    """The lanes of this user's server, where one was set up."""
+def server_settings() -> Settings:
+    """The settings of this user's server, where one was set up."""
     import os
 
-    from ..service.home import Home
+    from ..service.home import Home, Settings
 
     folder = os.environ.get("HPSEARCH_HOME") or "~/.local/state/hpsearch"
-    return Home.at().settings().lanes if Path(folder).expanduser().is_dir() else 1
+    return Home.at().settings() if Path(folder).expanduser().is_dir() else Settings()
 
 
 def _print_queue(found: Queue) -> None:

@@ -11,12 +11,13 @@ from ..queue.slots import Machine
 from ..queue.view import MachineView, Queue, Situation, view
 
 
-def queue(*, workspace: Workspace, lanes: int = 1) -> Queue:
+def queue(*, workspace: Workspace, lanes: int = 1, settle: float | None = None) -> Queue:
     """List the studies that services have, or that are searched now, in the order of the queue.
 
-    It is as a service with so many `lanes` on this machine sees it, whether one runs or not.
+    It is as a service with so many `lanes` on this machine sees it, whether one runs or not. `settle` is for
+    how many seconds a study runs there at least before it makes room for another.
     """
-    return view(situation_of(workspace, lanes))
+    return view(situation_of(workspace, lanes, settle))
 
 
 def machine(*, workspace: Workspace, lanes: int = 1) -> MachineView:
@@ -24,6 +25,6 @@ def machine(*, workspace: Workspace, lanes: int = 1) -> MachineView:
     return view(situation_of(workspace, lanes)).machine
 
 
-def situation_of(workspace: Workspace, lanes: int) -> Situation:
+def situation_of(workspace: Workspace, lanes: int, settle: float | None = None) -> Situation:
     """The studies of a workspace as they are now."""
-    return Situation(observe(workspace, open_tables(workspace.url)), Machine.here(lanes), time.time())
+    return Situation(observe(workspace, open_tables(workspace.url)), Machine.here(lanes, settle), time.time())

@@ -16,7 +16,7 @@ from fastapi import Response
 from ..values import plain
 
 KEPT = 4096  # events for those who reconnect
-KINDS = ("study", "trial", "best", "queue", "machine", "plan.done", "said")  # that can be asked for
+KINDS = ("study", "trial", "best", "queue", "plan.done", "said")  # that can be asked for
 BEAT_SECONDS = 15.0  # between two signs of life
 SLOW_SECONDS = 30.0  # for a client to take what was sent, before it is dropped
 RETRY_MILLISECONDS = 2000  # for clients to come back

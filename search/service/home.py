@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
@@ -119,6 +120,14 @@ class Home:
                 os.kill(link["pid"], 0)
                 found.append((file.stat().st_mtime, link))
         return [link for _, link in sorted(found, key=lambda each: -each[0])]
+
+
+def is_of_this_boot(file: Path) -> bool:
+    """Whether a file is there that was written since the machine has started."""
+    try:
+        return bool(file.stat().st_mtime >= psutil.boot_time())
+    except OSError:
+        return False
 
 
 def refuse_others(path: Path, found: os.stat_result) -> None:

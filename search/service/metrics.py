@@ -35,6 +35,12 @@ HTTP_SECONDS = Histogram(
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30),
     registry=REGISTRY,
 )
+QUEUE_WAIT = Histogram(
+    "hpsearch_queue_wait_seconds",
+    "How long studies waited in the queue until they were started, as this server has seen it.",
+    buckets=(1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600),
+    registry=REGISTRY,
+)
 
 
 def count_request(method: str, status: int, seconds: float) -> None:

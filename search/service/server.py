@@ -115,6 +115,8 @@ def serve(
         ending.callback(link_file.unlink, missing_ok=True)
         where = f"{url}/#token={token}" if address.uds is None else f"the socket {address.uds}"
         announce(f"serving {workspace.file or 'the database'} at {where} (Ctrl-C ends it)")
+        if service.queue.draining:
+            announce('it is drained, and starts nothing until POST /v1/drain says {"on": false}')
         if opened is not None and address.uds is None:
             opened(f"{url}/#token={token}")
         server = _Server(config, service)

@@ -11,6 +11,7 @@ from ..queue.slots import Machine
 from .bundles.store import Bundles
 from .home import Home, Settings
 from .planning import Plan, Plans
+from .queue.moves import Moves
 from .queue.reconciler import Reconciler
 from .relay import Relay
 from .tickets import Tickets
@@ -57,6 +58,8 @@ class Service:
         watch = Watch(workspace)
         machine = Machine.here(settings.lanes, settings.settle)
         queue = Reconciler(workspace, home.folder, machine, bundles=home.bundles)
+
+        queue.moved = Moves(watch.publish).look
 
         def tell(plan: Plan) -> None:
             watch.publish("plan.done", plan, plan.study)

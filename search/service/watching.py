@@ -152,11 +152,8 @@ class Watch:
         self._everything += bool(changes)
 
     def publish(self, kind: str, data: Any, study: str | None = None) -> None:
-        """Tell an event that the database does not say. For any thread."""
+        """Tell an event that the database does not say; no tag changes by it. For any thread."""
         self.ring.add(Event(kind, data, study))
-        if study is not None:
-            with self._counting:
-                self._counters[study] += 1
         self._notify()
 
     def _notify(self) -> None:

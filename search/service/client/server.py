@@ -197,8 +197,8 @@ class Server(Results):
         body |= {"slots": None} if lane else {}
         return self._as(Steering, self._call("PATCH", STUDY, body=body, study=study))
 
-    def queue(self, *, lanes: int = 1) -> Queue:
-        """The studies in the order of the queue, and what is foreseen. `lanes` are the server's own."""
+    def queue(self, *, lanes: int = 1, settle: float | None = None) -> Queue:
+        """The studies in the order of the queue, and what is foreseen. Both settings are the server's own."""
         from ...queue.view import Queue
 
         return self._as(Queue, self._get("/v1/queue"))

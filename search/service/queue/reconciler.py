@@ -36,6 +36,7 @@ from ...queue.decide import Entry, Start
 from ...queue.observe import Observed, observe
 from ...queue.slots import Machine, Need, Slice
 from ...queue.view import NORMAL, Queue, Situation, view
+from ..home import is_of_this_boot
 from .drivers import (
     STOP_SECONDS,
     Child,
@@ -71,7 +72,11 @@ class Reconciler:
     ) -> None:
         self.workspace = workspace
         self.machine = machine
-        self.draining = False  # whether nothing is started, and what runs is put back
+        self._drained = home / "drained"  # a file that is there while it is so, until the machine starts anew
+        self.draining = is_of_this_boot(
+            self._drained
+        )  # whether nothing is started, and what runs is put back
+        self.moved: Callable[[Situation], None] = lambda situation: None  # told what each look has found
         self.changed = threading.Condition()  # notified after each look
         self.looks = 0
         self._home = home
@@ -129,7 +134,11 @@ class Reconciler:
         self._wake.set()
 
     def drain(self, on: bool) -> None:
-        """Put back what runs and start nothing, or go on."""
+        """Put back what runs and start nothing, or go on; the next server too, until the next boot."""
+        if on:
+            self._drained.touch()
+        else:
+            self._drained.unlink(missing_ok=True)
         self.draining = on
         self.poke()
 
@@ -206,6 +215,7 @@ class Reconciler:
                 self._steer(study)
             if not self.draining:
                 self._act(self._observe() if self._leaving else situation)
+            self.moved(situation)
             self._looked = time.monotonic()
         with self.changed:
             self.looks += 1

@@ -387,7 +387,7 @@ class Agent:
 
     def _first(self, call: Callable[[], Answer]) -> Answer:
         try:
-            return self._patiently(call, 1.0)
+            return self._patiently(call, GIVES_UP_AFTER)
         except Refused as refusal:
             raise SearchError(str(refusal), code=refusal.type or "failed") from refusal
         except Away as error:
