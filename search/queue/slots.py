@@ -79,7 +79,7 @@ class Machine:
     settle: float = SETTLE_SECONDS  # that a study runs at least before it makes room for another
 
     @classmethod
-    def here(cls, lanes: int = 1, settle: float | None = None) -> Machine:
+    def here(cls, lanes: int = 1, settle: float | None = None, ray_studies: int | None = None) -> Machine:
         """This machine, as far as this process may use it."""
         cores = usable_cores()[: int(this_machine().cpus)]  # a container may have fewer than it sees
         return cls(
@@ -87,7 +87,8 @@ class Machine:
             tuple(visible()),
             machine_memory(),
             lanes,
-            settle=SETTLE_SECONDS if settle is None else settle,
+            RAY_STUDIES if ray_studies is None else ray_studies,
+            SETTLE_SECONDS if settle is None else settle,
         )
 
     @cached_property

@@ -148,6 +148,7 @@ class Settings:
     roots: tuple[Path, ...] = ()  # folders whose files submitted spaces may name
     lanes: int = 1  # studies that share the machine evenly
     settle: float | None = None  # seconds that a study runs at least before it makes room for another
+    ray_studies: int | None = None  # studies on Ray clusters at the same time, beside those of the machine
     allow_hosts: tuple[str, ...] = ()  # names by which it is reached besides loopback
     allow_origins: tuple[str, ...] = ()  # other pages that may call it
     behind_proxy: str | None = None  # the address of the proxy that ends TLS
@@ -204,9 +205,10 @@ def _setting(file: Path, name: Any, value: Any) -> Any:
         if name == "roots":
             return tuple((file.parent / Path(each).expanduser()).resolve() for each in values)
         return tuple(values)
-    if name == "lanes":
-        if type(value) is not int or value < 1:
-            raise UsageError(f"{file}: lanes needs a number from 1, not {value!r}", code="settings")
+    if name in ("lanes", "ray_studies"):
+        least = 1 if name == "lanes" else 0
+        if type(value) is not int or value < least:
+            raise UsageError(f"{file}: {name} needs a number from {least}, not {value!r}", code="settings")
     elif name == "settle":
         if type(value) not in (int, float) or not 0 <= value < float("inf"):
             raise UsageError(f"{file}: settle needs a number of seconds, not {value!r}", code="settings")

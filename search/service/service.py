@@ -56,7 +56,7 @@ class Service:
         open_storage(workspace.url, create=True)
         settings = home.settings() if settings is None else settings
         watch = Watch(workspace)
-        machine = Machine.here(settings.lanes, settings.settle)
+        machine = Machine.here(settings.lanes, settings.settle, settings.ray_studies)
         queue = Reconciler(workspace, home.folder, machine, bundles=home.bundles)
 
         queue.moved = Moves(watch.publish).look

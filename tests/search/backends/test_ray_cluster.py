@@ -8,10 +8,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from hpsearch.search.operations import show
+from hpsearch.search.operations.submit import submit
+from hpsearch.search.queue.slots import Machine
+from hpsearch.search.service.queue.reconciler import Reconciler
+from hpsearch.storage.workspace import Workspace
+
+from ...support.remote import wait_for
+from ...support.spaces import small
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
@@ -177,6 +187,33 @@ def test_a_node_without_hpsearch_is_named_with_what_to_do(
     assert "cannot import hpsearch: " in output and "No module named hpsearch" in output
     assert "pip install hpsearch==" in output
     assert "Traceback" not in output
+
+
+def test_a_service_searches_on_the_cluster(
+    bench: Any, two_nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver is started and watched like any other, and takes no core of the machine."""
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.setenv(name, two_nodes.environment[name])
+    (tmp_path / "mine.py").write_text("def train(trial):\n    return trial.params['x']\n")
+    workspace = Workspace.at(str(tmp_path / "studies.db"))
+    space = small(objective="mine.py:train", budget={"trials": 3}).in_folder(tmp_path)
+    where: dict[str, Any] = {"backend": "ray", "ray_address": two_nodes.address, "cwd": tmp_path}
+    submit(workspace=workspace, space=space, **where)
+    submit(workspace=workspace, space=space.override(name="second"), **where)
+    queue = Reconciler(workspace, tmp_path, replace(Machine.here(), ray_studies=1))
+    queue.start()
+    try:
+        first, second = wait_for(lambda: (all := queue.view().studies)[0].has and all)
+        assert (first.has.ray, first.has.cpus) == (1, ()) and second.has is None
+        assert "Ray" in second.state.reason
+        wait_for(lambda: all(each.state.state == "finished" for each in queue.view().studies), 200.0)
+        wait_for(lambda: not queue._children)  # its processes have ended
+    finally:
+        queue.stop()
+    for name in ("study", "second"):
+        trials = show.trials(workspace=workspace, study=name).rows
+        assert [row.state for row in trials] == ["complete"] * 3
 
 
 def test_what_no_node_has_is_refused_with_what_there_is(search: Any, two_nodes: TwoNodes) -> None:

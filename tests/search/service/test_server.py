@@ -24,6 +24,8 @@ from hpsearch.search.service.home import Home, Settings
 from hpsearch.search.service.server import Address, serve
 from hpsearch.storage.workspace import Workspace
 
+from ...support.remote import wait_for
+
 pytestmark = pytest.mark.slow
 HPSEARCH = [sys.executable, "-m", "hpsearch.search.cli"]
 
@@ -79,7 +81,7 @@ def test_the_link_is_in_a_file_of_its_user(server: tuple[Path, str, str]) -> Non
     assert stat.S_IMODE((folder / "home").stat().st_mode) == 0o700
     with httpx2.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as client:
         assert client.get("/v1").json()["scopes"] == ["admin", "code", "read", "work", "write"]
-        assert client.get("/readyz").status_code == 204
+        wait_for(lambda: client.get("/readyz").status_code == 204)  # once the queue has looked
         assert "server" not in client.get("/").headers
         code, said = run(folder, "token", "create", "anna", "--scope", "read")
         text = said.splitlines()[0]

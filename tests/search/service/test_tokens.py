@@ -112,11 +112,11 @@ def test_a_home_that_others_write_to_is_no_home(tmp_path: Path, monkeypatch: pyt
 def test_settings_say_what_is_wrong(home: Home, subtests: pytest.Subtests) -> None:
     file = home.folder / "serve.yaml"
     assert home.settings() == Settings()
-    file.write_text("roots: [data, /srv]\nlanes: 2\nallow_hosts: lab\n")
+    file.write_text("roots: [data, /srv]\nlanes: 2\nallow_hosts: lab\nray_studies: 0\n")
     roots = (home.folder / "data", Path("/srv"))
-    assert home.settings() == Settings(roots=roots, lanes=2, allow_hosts=("lab",))
+    assert home.settings() == Settings(roots=roots, lanes=2, allow_hosts=("lab",), ray_studies=0)
     wrong = {
-        "root: [a]": 'unknown setting "root"; did you mean "roots"', "lanes: 0": "a number from 1", "lanes: two": "1",
+        "root: [a]": 'unknown setting "root"; did you mean "roots"', "lanes: 0": "a number from 1", "ray_studies: -1": "a number from 0", "lanes: two": "1",
         "- a": "needs names and values", "roots: 1": "a list of texts", "a: [": "cannot read",
         "base_path: 1": "needs a text", "base_path: hp": "such as /hpsearch", "allow_hosts: 'lab:80'": "without a scheme",
         "allow_origins: 'https://a.org/'": "without a path", "behind_proxy: proxy": "such as 127.0.0.1",
