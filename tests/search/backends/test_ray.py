@@ -220,7 +220,7 @@ def test_a_trial_that_ray_kills_for_memory_is_tried_again_and_takes_no_other_alo
     # Other tests take memory as well: where theirs is too much, a trial needs another attempt.
     search = command("hungry_once", budget={"trials": 3}, execution={"workers": 1, "retries": 9})
     memory = psutil.virtual_memory()
-    room = min(0.6 * memory.available, 4 << 30)
+    room = min(0.6 * memory.available, 6 << 30)
     limit = 1 - (memory.available - room) / memory.total
     environment = {"RAY_memory_usage_threshold": f"{limit:.4f}", "RAY_memory_monitor_refresh_ms": "100"}
     process = search.start(env=environment)
