@@ -158,6 +158,7 @@ class _Delivery:
         self.saves = False  # whether the script is told where to save
         self._last: int | None = None  # step
         self._counts = True  # whether reports are counted, because none has had a step
+        self._kept: int | None = None  # the step of the first report, while it waits
 
     def add(self, source: Source, arrived: Arrived) -> None:
         """Report what has arrived at once.
@@ -185,19 +186,45 @@ class _Delivery:
         if numbered and self.earlier is not None:
             # What the checkpoint from which the script resumes already had in it is not reported again.
             numbered[:0] = [each for each in self.earlier.reports if each[0] < numbered[0][0]]
-            self.earlier.forget(self.trial)
             self.earlier = None
+        if self.value is None:
+            self._keep(numbered, source.waiting)
+        if numbered:
+            try:
+                self._pass_on(numbered)
+            finally:
+                Rest.forget(self.trial)
+                self._kept = None
+
+    def _keep(self, numbered: Sequence[Numbered], waiting: PrintedReport | None) -> None:
+        """Keep the first report of the attempt while it waits, for JSON to follow or for the script to save.
+
+        Were this process killed meanwhile, the next attempt has it, and knows which one the checkpoint is of.
+        """
+        if not numbered and waiting is not None:
+            step = self._step_of(waiting, self.count.before)
+            earlier = () if self.earlier is None else self.earlier.reports
+            numbered = [*(each for each in earlier if each[0] < step), (step, waiting)]
+        if not numbered or numbered[-1][0] == self._kept:
+            return
+        step, report = numbered[-1]
+        Rest(report.value, False, numbered).keep(self.trial)
+        if _is_counted(report):
+            self.count.note(step)
+        self._kept = step
+
+    def _pass_on(self, numbered: Sequence[Numbered]) -> None:
         for place, (step, report) in enumerate(numbered, 1):
             if self.saves and not self.times:
                 await_save(self.trial.checkpoint)
             self.value = report.value
             self.times = [*self.times[-1:], time.time_ns()]
-            if report.step is None or report.counted:
+            if _is_counted(report) and step != self._kept:
                 self.count.note(step)
             try:
                 self.trial.report(report.value, step=step, **report.metrics)
             except TrialStopped:
-                self.rest = numbered[place:]
+                self.rest = list(numbered[place:])
                 raise
 
     def hear(self, source: Source, output: Output) -> Sequence[int]:
@@ -226,10 +253,7 @@ class _Delivery:
         for report in printed:
             self._counts = self._counts and report.step is None
             last = self.count.before if self._last is None else self._last
-            if report.step is None:
-                step = last + 1 if self._counts else last
-            else:
-                step = report.step + (self.count.offset if report.counted else 0)
+            step = self._step_of(report, last)
             if self._last is not None and step <= self._last:
                 again = f"step {step}" if report.step is not None else "without a step"
                 self.trial.remark(
@@ -238,6 +262,16 @@ class _Delivery:
                 continue
             self._last = step
             yield step, report
+
+    def _step_of(self, report: PrintedReport, last: int) -> int:
+        """The step of a report that comes after the step `last`."""
+        if report.step is None:
+            return last + 1 if self._counts else last
+        return report.step + (self.count.offset if report.counted else 0)
+
+
+def _is_counted(report: PrintedReport) -> bool:
+    return report.step is None or report.counted
 
 
 def _in_words(near_misses: Sequence[str], errors: str) -> str:

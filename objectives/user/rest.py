@@ -1,7 +1,7 @@
-"""What a script has reported after the report at which its trial was paused.
+"""What a script has reported after the last report of its trial.
 
-A fast script may end before it can be told to. Its trial is then not trained again when it is promoted: the
-rest of its reports is kept in the trial's folder.
+A fast script may end before it can be told to pause. Its trial is then not trained again when it is promoted:
+the rest of its reports is kept in the trial's folder. So is the first report of an attempt while it waits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Rest:
             with suppress(OSError, ValueError, TypeError, KeyError):
                 known: dict[str, Any] = json.loads(_path(trial).read_text(encoding="utf-8"))
                 reports = [
-                    (step, PrintedReport(value, None, metrics)) for step, value, metrics in known["reports"]
+                    (step, PrintedReport(value, None, metrics))
+                    for step, value, metrics in known["reports"]
+                    if step > trial.reported  # the others were delivered just before a kill
                 ]
                 return cls(float(known["value"]), bool(known["ended"]), reports)
         cls.forget(trial)

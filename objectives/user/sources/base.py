@@ -50,6 +50,11 @@ class Source(ABC):
         """Let go of open files."""
 
     @property
+    def waiting(self) -> PrintedReport | None:
+        """The first report, while something that follows may still replace it."""
+        return None
+
+    @property
     @abstractmethod
     def near_misses(self) -> list[str]:
         """What looked most like reports but was not, or is there instead: a clause for each."""

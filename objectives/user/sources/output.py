@@ -119,6 +119,13 @@ class AutoSource(OutputSource):
         self._counted: float | None = None  # the last value that counted
         self._forms: dict[bytes, bool] = {}  # of lines that are written anew: whether they have a value
 
+    @property
+    def waiting(self) -> PrintedReport | None:
+        if self._held is None:
+            return None
+        _, shown = self._held
+        return PrintedReport(shown.reading.value, self._step_of(shown.reading), dict(shown.reading.metrics))
+
     def take(self, piece: Piece) -> Arrived:
         found, waited, _ = super().take(piece)
         if self._held is not None and time.monotonic() - self._held[0] >= HOLD_SECONDS:

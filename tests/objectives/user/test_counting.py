@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from hpsearch.objectives.reports import PrintedReport
 from hpsearch.objectives.user.command import CommandObjective, _Delivery
 from hpsearch.objectives.user.counting import COUNTED, Count
+from hpsearch.objectives.user.output import Chunk, Piece
 from hpsearch.objectives.user.rest import Rest
 from hpsearch.objectives.user.sources import Arrived
+from hpsearch.objectives.user.sources.output import AutoSource
 from hpsearch.objectives.user.sources.trackers import wandb_source
 
 from ..hand_trial import HandTrial
@@ -120,6 +123,29 @@ def test_what_a_program_reports_after_its_pause_is_in_a_later_checkpoint(tmp_pat
     trial = reported(tmp_path, (0, 0.0), (1, 10.0), saved=31.0)
     rest = Rest(0.1, False, [(step, PrintedReport(0.1, None, {})) for step in (2, 3)])
     assert Count(trial, rest).before == 3
+
+
+@pytest.mark.parametrize("line", ["val_loss {}", "epoch {} val_loss {}"], ids=["counted", "named"])
+@pytest.mark.parametrize("kills", [1, 2])
+def test_a_first_report_that_waits_is_not_lost_with_its_process(
+    tmp_path: Path, line: str, kills: int
+) -> None:
+    """Each attempt but the last is killed after its first report, whose checkpoint is there."""
+    trial = Hearing(tmp_path)
+    for epoch in range(1, kills + 2):
+        trial = Hearing(tmp_path)
+        trial.reported = 0
+        rest = Rest.of(trial)
+        source = AutoSource("val_loss", "output.log")
+        delivery = _Delivery(trial, Count(trial, rest), rest)
+        text = line.format(*(epoch, 1 / epoch)[-line.count("{") :]) + "\n"
+        delivery.add(source, source.take(Piece([Chunk(text.encode(), False, 1)], {False: 0.0, True: 0.0})))
+        assert trial.reports == [], "JSON may follow"
+        (trial.checkpoint / "state").write_text(str(epoch))
+        time.sleep(0.01)
+    delivery.add(source, source.end())
+    assert trial.reports == [(epoch, 1 / epoch) for epoch in range(1, kills + 2)]
+    assert Rest.of(Hearing(tmp_path)) is None, "it is reported"
 
 
 def test_without_times_the_last_report_counts(tmp_path: Path) -> None:
