@@ -62,9 +62,17 @@ class FileSource(RowSource):
 
     @property
     def near_misses(self) -> list[str]:
+        value, logs = self._columns.value, self._logs.values()
+        headless = [
+            f'{log.file.path} has no header that names "{value}": its first line is {log.no_header}'
+            for log in logs
+            if log.no_header
+        ]
+        if headless and not self._unusable and value not in self._seen:
+            return headless
         if self._unusable or self._seen:
             return super().near_misses
-        faults = [f"{log.file.path} {fault}" for log in self._logs.values() if (fault := log.fault)]
+        faults = [f"{log.file.path} {fault}" for log in logs if (fault := log.fault)]
         return faults or [self._columns.missing() or self._missing()]
 
     def _missing(self) -> str:
@@ -186,6 +194,11 @@ class Log:
     def has_texts(self) -> bool:
         """Whether its numbers are written as texts."""
         return self._rows is not None and self._rows.has_texts
+
+    @property
+    def no_header(self) -> str | None:
+        """What is there in place of a line of names."""
+        return self._rows.no_header if self._rows is not None else None
 
     @property
     def twice(self) -> Collection[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -299,6 +301,14 @@ def test_the_trainers_state(tmp_path: Path) -> None:
         ("\ufeffepoch\tloss\n1\t0.5\n", [(1, 0.5)]),
         ("epoch;loss\n1;0.5\n", [(1, 0.5)]),
         ("# epoch loss\n1 0.5\n2 nan\n", [(1, 0.5), (2, float("nan"))]),
+        ("# run 1\n# lr, x\n\nepoch,loss\n1,0.5\n", [(1, 0.5)]),
+        ("# two words\n# epoch\tloss\n# run 1 of 9\n1\t0.5\n", [(1, 0.5)]),
+        ('step,loss,note\n1,3.5,"hello\n2,0.001,x"\n2,3.0,ok\n', [(1, 3.5), (2, 3.0)]),
+        ('step,note,loss\r\n1,"a\r\n\r\nb",3.5\r\n2,"c",3.0\r\n', [(1, 3.5), (2, 3.0)]),
+        ('"a\nb","epoch","loss"\n"x\ny","1","0.5"\n"x\ny","2","0.4"\n', [(1, 0.5), (2, 0.4)]),
+        ('"a, b";loss\n1;0.5\n', [(None, 0.5)]),
+        ('"loss"\n"0.5"\n', [(None, 0.5)]),
+        ('step,loss,note\n1,0.5,5" and "6"\n2,0.4,"half', [(1, 0.5), (2, 0.4)]),
         ('"epoch","loss"\n"1","0.5"\n', [(1, 0.5)]),
         ("loss\n0.5\n", [(None, 0.5)]),
         ('{"loss": NaN}\n', [(None, float("nan"))]),
@@ -336,6 +346,10 @@ def test_names_inside_of_objects(log: Path) -> None:
         (lambda log: log.write_text("{\n"), "not a whole JSON document"),
         (lambda log: log.write_text('{"a": {"b": 1}}\n{x}\n'), '"a.b"'),
         (lambda log: log.write_text("step,losss,Loss\n1,2,3\n"), 'did you mean "Loss"?'),
+        (
+            lambda log: log.write_text("# run 1\n1,2\n"),
+            'no header that names "loss": its first line is "1,2"',
+        ),
     ],
 )
 def test_near_misses_say_what_is_there(log: Path, write: Callable[[Path], object], told: str | None) -> None:
@@ -355,6 +369,29 @@ def test_a_step_column_can_be_named(log: Path) -> None:
     assert news(source) == [(10, 1.0), (None, 2.0)]
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('step,loss,note\n1,0.5,"never\n2,0.4,closed\n', r'where quotes are not closed, "1,0.5,"never 2,0.4'),
+        ('step,loss,note\n1,0.5,"never\n' + "2,0.4,closed\n" * 20_000, "not closed within 128 KiB"),
+    ],
+)
+def test_quotes_that_stay_open_fail_the_trial(tmp_path: Path, content: str, told: str) -> None:
+    """What is behind them may be rows, or may not."""
+    source = source_of(tmp_path / "log.csv")
+    (tmp_path / "log.csv").write_text(content)
+    with pytest.raises(ScriptError, match=told):
+        last(source)
+
+
+def test_a_table_that_was_there_before_keeps_the_header_behind_its_comments(tmp_path: Path) -> None:
+    table = tmp_path / "log.csv"
+    table.write_text('# run 1\nstep,"lo\nss",loss\n1,"2\n\n3",0.1\n2,"')
+    source = source_of(table)
+    append(table, "3,5,0.2\n")
+    assert news(source) == [(3, 0.2)]
+
+
 ROW = st.fixed_dictionaries(
     {"loss": st.floats(allow_nan=False)}, optional={"step": st.integers(0, 9), "x": st.text()}
 )
@@ -370,6 +407,28 @@ def test_rows_are_the_same_however_a_file_grows(rows: list[dict[str, Any]], data
         row for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True) for row in reader.feed(text[a:b])
     ]
     assert read + reader.feed(b"", ended=True) == rows
+
+
+CELL = st.text(st.sampled_from('ab1,"\n#'), max_size=6)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.lists(CELL, min_size=2, max_size=2), max_size=6), st.data())
+def test_cells_are_those_of_the_csv_module_however_a_table_grows(
+    cells: list[list[str]], data: st.DataObject
+) -> None:
+    written = io.StringIO(newline="")
+    writer = csv.writer(written, quoting=data.draw(st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])))
+    writer.writerows([["step", "loss"], *cells])
+    text = written.getvalue().encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    reader = Rows()
+    read = [
+        row for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True) for row in reader.feed(text[a:b])
+    ]
+    stripped = [{"step": step.strip(), "loss": loss.strip()} for step, loss in cells]
+    assert read + reader.feed(b"", ended=True) == stripped
+    assert (reader.fault, reader.damage) == (None, None)
 
 
 @given(st.binary(max_size=200), st.lists(st.binary(max_size=50), max_size=4))
