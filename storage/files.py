@@ -50,6 +50,7 @@ LONGEST_NAME = 100  # bytes; file systems allow 255, and an attribute with its a
 LONGEST_OUTPUT = 16 << 20  # bytes that a trial prints, above which the middle is cut out
 KEPT_OUTPUT = 1 << 20  # bytes that stay at the beginning and at the end
 REMOVER_THREADS = 8  # threads that delete folders in parallel
+_LEFT_OUT = re.compile(rb"\n\[(\d{1,18}) bytes are omitted here: [^]]*]\n")
 _NO_FILE = "it is a pipe, a device or a folder, not a file"
 _LOCK = re.compile(r"\.[0-9a-f]{8}\.(lock|pid)")  # of a driver, on its machine and in its folder
 _ARTIFACTS = {METRICS: "application/jsonl", OUTPUT: "text/plain", CONFIG: "application/json"}
@@ -249,10 +250,14 @@ def shorten(output: Path) -> None:
         size = os.fstat(descriptor).st_size
         if size <= LONGEST_OUTPUT:
             return
+        stream.seek(KEPT_OUTPUT)
+        before = _LEFT_OUT.match(stream.read(LONGEST_NAME))  # cut out earlier, there
         stream.seek(-KEPT_OUTPUT, os.SEEK_END)
         tail = stream.read(KEPT_OUTPUT)
         stream.truncate(KEPT_OUTPUT)
         left_out = size - 2 * KEPT_OUTPUT
+        if before is not None:
+            left_out += int(before[1]) - len(before[0])
         stream.write(b"\n[%d bytes are omitted here: the trial printed too much]\n" % left_out + tail)
 
 

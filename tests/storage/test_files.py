@@ -27,11 +27,29 @@ from hpsearch.storage.files import (
     is_of_a_checkpoint,
     remove_folder,
     scratch_folder,
+    shorten,
     study_folder,
     trial_folder,
 )
 from hpsearch.storage.locks import driver_lock
 from hpsearch.storage.workspace import Workspace
+
+
+def test_what_is_cut_out_of_an_output_is_counted_over_all_cuts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hpsearch.storage.files.LONGEST_OUTPUT", 1000)
+    monkeypatch.setattr("hpsearch.storage.files.KEPT_OUTPUT", 100)
+    output, printed = tmp_path / "output.log", b""
+    for size in (900, 200, 500, 800, 3000):
+        more = os.urandom(size).replace(b"\n", b" ")
+        printed += more
+        with output.open("ab") as stream:
+            stream.write(more)
+        shorten(output)
+    note = b"\n[%d bytes are omitted here: the trial printed too much]\n" % (len(printed) - 200)
+    assert output.read_bytes() == printed[:100] + note + printed[-100:]
+
 
 # Any text: the loader refuses many of these names, other programs' studies may have them.
 ODD = st.sampled_from(
