@@ -8,6 +8,7 @@ Only a value that the metric's own name stands before is read, or one below it i
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,6 +62,7 @@ _BEFORE = [
 ]
 _PHASE = re.compile(rf"(?<![A-Za-z])({_PHASES})(?![A-Za-z])", re.IGNORECASE)
 _PHASE_BEFORE = re.compile(rf"(?<!\w)({_PHASES}){_TO_NAME}", re.IGNORECASE)
+_INSIDE = "stands inside another dictionary"
 LONGEST_DICTIONARY = 1 << 13  # letters
 
 
@@ -109,7 +111,10 @@ class LineReader:
         for pair in self._pair.finditer(text):
             if self._metric not in pair[0]:
                 continue  # in other letters, large or small
-            if (other := self._other_quantity(text[: pair.start()])) is not None:
+            before = text[: pair.start()]
+            if _open_braces(before) > 1:
+                return _INSIDE
+            if (other := self._other_quantity(before)) is not None:
                 return other
             readings.append(float(pair[1]))
         if not readings:
@@ -135,7 +140,7 @@ class LineReader:
                 numbers = metrics_of(record, self._metric)
                 return Reading(value, numbers, _steps_of(record))
             if any(isinstance(inner, dict) and self._metric in inner for inner in record.values()):
-                return "stands inside another dictionary"
+                return _INSIDE
         return None
 
     def _in_row(self, text: str, table: Table) -> Reading | str | None:
@@ -187,16 +192,26 @@ def _steps_of(record: Mapping[Any, Any]) -> dict[str, int]:
     return {name: step for name, step in steps.items() if step is not None}
 
 
+def _open_braces(text: str) -> int:
+    return text.count("{") - text.count("}")
+
+
 def _dictionaries(text: str) -> Iterator[dict[Any, Any]]:
     """The dictionaries in a line, as Python prints them."""
     whole = text[text.find("{") : text.rfind("}") + 1]
-    for part in dict.fromkeys([whole, *_BRACES.findall(text)]):
-        plain = _NOT_FINITE.sub(r"'\1'", _NOT_LITERAL.sub(r"\1", part))
-        for literal in (part, plain):
-            try:
-                record = ast.literal_eval(literal)
-            except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-                continue
-            if isinstance(record, dict):
-                yield record
-            break
+    parts = [part[0] for part in _BRACES.finditer(text) if _open_braces(text[: part.start()]) == 0]
+    for part in dict.fromkeys([whole, *parts]):
+        if (record := as_dictionary(part)) is not None:
+            yield record
+
+
+def as_dictionary(text: str) -> dict[Any, Any] | None:
+    """The dictionary that a text is, as JSON or as Python prints it; None if it is none."""
+    plain = _NOT_FINITE.sub(r"'\1'", _NOT_LITERAL.sub(r"\1", text))
+    for read, literal in ((json.loads, text), (ast.literal_eval, text), (ast.literal_eval, plain)):
+        try:
+            record = read(literal)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            continue
+        return record if isinstance(record, dict) else None
+    return None

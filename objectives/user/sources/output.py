@@ -15,6 +15,7 @@ from .bars import PLACE, Bar, Stage
 from .base import MAX_LINE_LETTERS, STEP_NAMES, Arrived, Source, metrics_of, number_of, plain_text, whole_step
 from .limit import SEARCH_SECONDS, SearchLimit
 from .lines import LineReader, Reading, counts_epochs, end_of_steps
+from .objects import ObjectLines
 
 HOLD_SECONDS = 0.5  # for a report as JSON to follow the first line of another form
 _CUT = re.compile(
@@ -51,11 +52,14 @@ class OutputSource(Source):
         waited = 0.0
         for text, is_error, first in piece.chunks:
             lines = self._lines[is_error]
-            cut = lines.numbered if self._matters(text) else lines.first_of
+            matters = self._matters(text)
+            cut = lines.numbered if matters else lines.first_of
             for line, number, writing in cut(text, first):
                 if reports := self._read(line, number, writing, is_error):
                     waited = max(waited, piece.waited[is_error])
                     found += reports
+            if not matters:
+                found += self._skip(is_error)
         return Arrived(found, waited)
 
     def end(self) -> Arrived:
@@ -68,6 +72,10 @@ class OutputSource(Source):
     def _matters(self, text: bytes) -> bool:
         """Whether any line in a part of the output can matter."""
         return True
+
+    def _skip(self, is_error: bool) -> list[PrintedReport]:
+        """Leave out lines of a stream that do not matter."""
+        return []
 
     def _note(self, line: bytes, number: int) -> None:
         """Remember a line without the metric if it looks like a report; binary output never does."""
@@ -103,6 +111,7 @@ class AutoSource(OutputSource):
     def __init__(self, metric: str, output: str) -> None:
         super().__init__(metric, output)
         self._reader = LineReader(metric)
+        self._objects = {False: ObjectLines(), True: ObjectLines()}
         self.asks = f"print lines such as {json.dumps({'step': 1, metric: 0.5})}"
         escaped = b"\\u00" if metric.isascii() else b"\\u"  # JSON may escape letters
         self._needles = (metric.encode(), REPORT_MARK.encode(), escaped)
@@ -134,6 +143,8 @@ class AutoSource(OutputSource):
 
     def end(self) -> Arrived:
         found = [*super().end().found]
+        for is_error in self._objects:
+            found += self._skip(is_error)
         if not self._json:
             found += self._count(self._bar.end())
         found += self._begin()
@@ -142,6 +153,21 @@ class AutoSource(OutputSource):
         return Arrived(found)
 
     def _read(self, line: bytes, number: int, writing: Writing, is_error: bool) -> list[PrintedReport]:
+        objects = self._objects[is_error]
+        if not objects.is_open and b"{" not in line:
+            return self._read_line(line, number, writing, is_error)
+        return [
+            report
+            for each in objects.take(line, number, writing)
+            for report in self._read_line(*each, is_error)
+        ]
+
+    def _skip(self, is_error: bool) -> list[PrintedReport]:
+        return [
+            report for each in self._objects[is_error].end() for report in self._read_line(*each, is_error)
+        ]
+
+    def _read_line(self, line: bytes, number: int, writing: Writing, is_error: bool) -> list[PrintedReport]:
         if not line:
             return self._count(self._bar.break_line()) if is_error == self._stream else []
         name, mark, escaped = self._needles
@@ -184,8 +210,12 @@ class AutoSource(OutputSource):
 
     def _matters(self, text: bytes) -> bool:
         looks = self._finder.looks and not (self._json or self._began)
-        is_open = self._reader.in_table or self._bar.waits
-        return looks or is_open or any(needle in text for needle in self._needles)
+        is_open = (
+            self._reader.in_table or self._bar.waits or any(each.is_open for each in self._objects.values())
+        )
+        return (
+            looks or is_open or any(needle in text for needle in self._needles) or ObjectLines.may_open(text)
+        )
 
     def _is_as_before(self, line: bytes, form: bytes, is_error: bool) -> bool:
         """Whether a writing of a line says no more than the one before it, but for its value.

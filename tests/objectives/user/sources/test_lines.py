@@ -96,6 +96,7 @@ def test_a_value_is_read_with_its_step(line: str, value: float, steps: dict[str,
             "--metric val_loss 5",
         ),
         *("{'m': {'val_loss': 0.5}}", "{'val_loss': None}", "{'val_loss': True}", "val_loss - 0.5"),
+        *('{"ok": true, "best": {"val_loss": 0.5}}', "{'best': {'val_loss': 0.5},", "{a: {val_loss: 0.5}}"),
     ],
 )
 def test_another_quantity_is_not_read(line: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pprint
 import random
 import signal
 from typing import Any
@@ -154,6 +155,55 @@ def test_near_misses_have_their_places_and_counts() -> None:
     ], "another spelling is likelier than another name"
 
 
+def records() -> list[dict[str, Any]]:
+    return [
+        {
+            "best": {"val_loss": 0.001},
+            "step": step,
+            "val_loss": step / 10,
+            "note": "{",
+            "ok": True,
+            "more": None,
+        }
+        for step in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda record: json.dumps(record, indent=2),
+        lambda record: json.dumps(record, indent="\t", sort_keys=True),
+        lambda record: "INFO:root:metrics: " + json.dumps(record, indent=4),
+        lambda record: json.dumps([record], indent=2),
+        lambda record: json.dumps(record, indent=2).replace("\n", "\r\n"),
+        lambda record: pprint.pformat(record, width=30),
+        lambda record: "metrics " + pprint.pformat(record, width=30, sort_dicts=False),
+        str,
+    ],
+)
+def test_an_object_over_several_lines_is_one_record(written: Any) -> None:
+    text = "".join(f"training\n{written(record)}\n" for record in records())
+    expected = [(step / 10, step) for step in (1, 2, 3)]
+    assert auto(text) == auto(*text.splitlines(keepends=True)) == expected
+    source = AutoSource("val_loss", "its output")
+    source._finder._looked = 1 << 30  # lines without the metric's name are not looked at any more
+    assert found(source, *text.splitlines(keepends=True)) == expected
+    source = AutoSource("val_loss", "its output")
+    source._finder._looked = 1 << 30
+    assert found(source, '{\n"a": 1\n}\n', text) == expected, "one that does not matter was not kept"
+    assert auto(text.rstrip("\n")) == expected, "the last line has not ended"
+
+
+@pytest.mark.parametrize("begin", ["{\n", "if (x) {\n", '{\n"a": 1,\n', "{'a': 1,\n"])
+def test_lines_behind_a_stray_brace_are_read_as_they_come(begin: str) -> None:
+    source = AutoSource("val_loss", "output.log")
+    source.take(piece(begin + "epoch 1 val_loss 0.5\n"))
+    assert [report.value for report in source.take(piece("epoch 2 val_loss 0.4\n")).found] == [0.5, 0.4]
+    assert auto(begin + '{"val_loss": 0.5}\n' * 2) == [(0.5, None)] * 2, "no object follows another in one"
+    assert auto(begin + '"val_loss": 0.5') == [(0.5, None)], "the program has ended"
+
+
 def pattern(text: str, *, of: str = r"loss (?P<value>\S+)") -> Found:
     return found(PatternSource("val_loss", "its output", of), text)
 
@@ -195,6 +245,7 @@ LINES = [
         "\x1b[1mval_loss\x1b[0m 0.7",
         "größe 1",
         "\udcff",
+        *("{", '"val_loss": 0.2,', '"best": {"val_loss": 0.9}', "}"),
     ),
 ]
 
