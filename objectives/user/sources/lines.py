@@ -32,13 +32,14 @@ _WRAPPED = r"(?:(?:torch\.)?tensor\(|(?:np|numpy)\.float\d+\(|(?:jnp\.)?[Aa]rray
 _GAP = rf"""['"]?\s*(?:[:=|│┃]\s*)?['"]?{_WRAPPED}"""  # between a name and its number
 _STEP = re.compile(
     r"(?<![\w./@-])(global_steps?|current_steps?|steps?|iterations?|iters?|epochs?)(?![A-Za-z_])['\"]?\s*[:=#]?\s*"
-    r"[\[(#]?\s*['\"]?(\d{1,3}(?:,\d{3})+|\d+)(?:\.0*)?(?!\w|[.,]\d|\s*%)(\s*/\s*\d)?",
+    r"[\[(#]?\s*['\"]?(\d{1,3}(?:,\d{3})+|\d{1,3}(?:\.\d{3})+|\d+)(\.0*)?(?!\w|[.,]\d|\s*%)(\s*/\s*\d)?",
     re.IGNORECASE,
 )
 _OTHER_STEP = re.compile(
     r"(?<!\w)(?:best|remaining|total|max(?:imum)?|min(?:imum)?|num(?:ber)?|last|previous|next|per|every|at)[\s_-]*(?:of\s)?$",
     re.IGNORECASE,
 )
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
 _EPOCHS = re.compile(r"(?<![A-Za-z])epochs?(?![A-Za-z])", re.IGNORECASE)
 _PROGRESS = re.compile(r"\d%\||\d(?:it|s|steps?|batch)/(?:s|it)\b")
 _BRACES = re.compile(r"\{[^{}]*\}")
@@ -73,6 +74,7 @@ class Reading:
     value: float
     metrics: Mapping[str, float] = field(default_factory=dict)
     steps: Mapping[str, int] = field(default_factory=dict)  # by the names of steps
+    fractions: Mapping[str, str] = field(default_factory=dict)  # by the same names: steps that are not whole
     progress: bool = False  # whether the line is a progress bar, which shows an older value again
 
 
@@ -86,6 +88,9 @@ class LineReader:
         self._pair = re.compile(rf"{name}{_GAP}({NUMBER}){_END}", re.IGNORECASE)
         self._others = [*_BEFORE, *([] if _PHASE.search(metric) else [_PHASE_BEFORE])]
         self._table: Table | None = None
+        self._last: dict[
+            str, int
+        ] = {}  # by their names: steps that were written without a dot, or in thousands
 
     @property
     def in_table(self) -> bool:
@@ -121,7 +126,8 @@ class LineReader:
             return None
         if any(value != readings[0] for value in readings[1:]) and readings[0] == readings[0]:
             return "it has several values"
-        return Reading(readings[0], {}, steps_in(text), _PROGRESS.search(text) is not None)
+        steps, fractions = steps_in(text, self._last)
+        return Reading(readings[0], {}, steps, fractions, _PROGRESS.search(text) is not None)
 
     def _other_quantity(self, before: str) -> str | None:
         """Which word before the metric makes it another quantity; None if none does."""
@@ -156,12 +162,24 @@ class LineReader:
         return Reading(value, metrics_of(row, self._metric), _steps_of(row))
 
 
-def steps_in(text: str) -> dict[str, int]:
-    """The steps that a line names; those of a progress within an epoch come under `name/`."""
+def steps_in(text: str, last: dict[str, int]) -> tuple[dict[str, int], dict[str, str]]:
+    """The steps that a line names, and those of them that are not whole.
+
+    Those of a progress within an epoch come under `name/`. After the step 500, 1.000 is a thousand: `last`
+    has the last steps, and is kept up to date.
+    """
     steps: dict[str, int] = {}
-    for name, step, _ in _steps_with_ends(text):
-        steps.setdefault(name, step)
-    return steps
+    fractions: dict[str, str] = {}
+    for name, digits, _ in _steps_with_ends(text):
+        if name in steps:
+            continue
+        step, is_float = _step_of(digits, last.get(name, 0))
+        if step is None:
+            fractions.setdefault(name, digits)
+        else:
+            steps[name] = step
+            last[name] = 0 if is_float else step
+    return steps, fractions
 
 
 def end_of_steps(text: str, names: Sequence[str]) -> int:
@@ -174,15 +192,31 @@ def counts_epochs(text: str) -> bool:
     return _EPOCHS.search(text) is not None
 
 
-def _steps_with_ends(text: str) -> Iterator[tuple[str, int, int]]:
+def _steps_with_ends(text: str) -> Iterator[tuple[str, str, int]]:
+    """The names of the steps in a line, their digits, and where they end."""
     for match in _STEP.finditer(text):
-        if _OTHER_STEP.search(text[: match.start()]):
+        is_total = match[1].lower() == "epochs" and match[4] is None  # "epochs 10", unlike "epochs 3/10"
+        if is_total or _OTHER_STEP.search(text[: match.start()]):
             continue
         name = match[1].lower().removesuffix("s")
         name = "current_steps" if name == "current_step" else name
-        within = match[3] is not None and name != "epoch"
-        if (step := whole_step(match[2].replace(",", ""))) is not None:
-            yield f"{name}/" if within else name, step, match.end()
+        within = match[4] is not None and name != "epoch"
+        yield f"{name}/" if within else name, match[2] + (match[3] or ""), match.end()
+
+
+def _step_of(digits: str, last: int) -> tuple[int | None, bool]:
+    """The step that digits are after the step `last`, if it is whole, and whether they are a float's.
+
+    1.500 is 1500 if that follows `last`.
+    """
+    first, *groups = digits.replace(",", "").split(".")
+    if not groups:
+        return whole_step(first), False
+    if _THOUSANDS.fullmatch(digits):
+        thousands = int("".join([first, *groups]))
+        if len(groups) > 1 or last <= thousands <= 100 * last:
+            return whole_step(thousands), False
+    return (None if groups[0].strip("0") else whole_step(first)), True
 
 
 def _steps_of(record: Mapping[Any, Any]) -> dict[str, int]:

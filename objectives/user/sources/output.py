@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...base import REPORT_MARK, ScriptError
 from ...reports import LineSplitter, PrintedReport, ReportFinder, Writing, not_a_number, quoted
@@ -198,6 +198,11 @@ class AutoSource(OutputSource):
         reading = self._reader.read(text[-MAX_LINE_LETTERS:])
         if form is not None and len(self._forms) < MAX_FORMS:
             self._forms[form] = isinstance(reading, Reading)
+        if (
+            isinstance(reading, Reading)
+            and (step := reading.fractions.get(self._step_name or "")) is not None
+        ):
+            reading = f'its step is "{step}", not a whole number'
         if isinstance(reading, Reading):
             return [] if self._json else self._take(reading, text, line, writing, is_error)
         if is_error == self._stream:
@@ -291,7 +296,8 @@ class AutoSource(OutputSource):
             if shown.latest is not None:
                 shown.text = plain_text(shown.latest)
                 again = self._reader.pair_in(shown.text)
-                shown.reading = again if isinstance(again, Reading) else shown.reading
+                if isinstance(again, Reading):
+                    shown.reading = replace(again, steps=shown.reading.steps)
             if shown.may_be_old and shown.reading.value == self._counted:
                 continue
             self._counted = shown.reading.value

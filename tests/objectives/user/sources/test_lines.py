@@ -32,6 +32,10 @@ from hpsearch.objectives.user.sources.lines import LineReader, Reading, steps_in
         ("val_loss 0.41 epoch 3", 0.41, {"epoch": 3}),
         ("val_loss 0.4 best step 3", 0.4, {}),
         ("remaining steps: 5 val_loss 0.4", 0.4, {}),
+        ("epochs 10 val_loss 0.4", 0.4, {}),
+        ("epochs: 3/10 val_loss 0.4", 0.4, {"epoch": 3}),
+        ("step 1.000.500 val_loss 0.4", 0.4, {"step": 1_000_500}),
+        ("epoch 1.500 val_loss 0.4", 0.4, {}),
         ("Epoch: 33% val_loss 0.4", 0.4, {}),
         ("params: 12M val_loss 12 lr 0.1", 12.0, {}),
         ("epoch 5 | best 0.28 | val_loss 0.41", 0.41, {"epoch": 5}),
@@ -196,7 +200,7 @@ def test_no_text_is_too_strange(text: str) -> None:
         reader = LineReader("val_loss")
         reader.read(line)
         reader.read(text)
-        steps_in(line)
+        steps_in(line, {})
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,21 @@ def test_steps_of_the_first_line_decide() -> None:
     assert [step for _, step in auto("".join(lines))] == [None] * 3
 
 
+def test_steps_may_have_thousands_with_dots() -> None:
+    def steps(*written: str, after: str = "") -> list[int | None]:
+        return [step for _, step in auto("".join(f"step {each} val_loss 0.5{after}" for each in written))]
+
+    for end in ("\n", "\r\n", "\r"):
+        assert steps("500", "1.000", "1.500", "10.000", after=end) == [500, 1000, 1500, 10_000]
+    assert steps("998.000", "999.000", "1000.000", "1.000", after="\n") == [998, 999, 1000, 1], "floats"
+    assert steps("0.500", "1.000", "1.500", after="\n") == [None] * 3, "fractions, which are counted"
+    source = AutoSource("val_loss", "output.log")
+    assert found(source, "step 1.000 val_loss 0.5\nstep 1.500 val_loss 0.4\n") == [(0.5, 1)]
+    assert source.unusable == [
+        'line 2 of output.log names val_loss, but its step is "1.500", not a whole number: "step 1.500 val_loss 0.4"'
+    ]
+
+
 BAR = "Epoch {epoch}: {done}%|##| {done}/100 [00:01, 5.0it/s, val_loss={value}]\r"
 
 
