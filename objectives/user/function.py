@@ -10,8 +10,9 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 from ..base import Objective, ObjectiveError
@@ -21,8 +22,15 @@ Library = Literal["optuna", "ray"]
 LIBRARIES: tuple[Library, ...] = ("optuna", "ray")  # whose functions run as they are
 
 
+MAIN = "__main__"  # stands for what a program gives to its own search, in place of a function's name
+
+
 class SearchBegins(BaseException):
-    """Raised while a file is imported where it would begin a search of its own."""
+    """Raised while a file is imported where it would begin a search of its own, of `objective`."""
+
+    def __init__(self, objective: Any = None) -> None:
+        super().__init__()
+        self.objective = objective
 
 
 def library_of(name: str) -> Library | None:
@@ -61,6 +69,48 @@ def load_function(name: str, folder: str | None = None) -> Objective:
         )
     objective: Objective = function
     return objective
+
+
+def run_to_search(name: str, folder: str | None = None) -> tuple[Any, ModuleType]:
+    """What a program gives to the search that it begins, and its module, which is `__main__` to it alone.
+
+    It is run as `python FILE.py` runs it, up to there. Raises `ObjectiveError` if there is no such file, or
+    it ends before it begins a search. Errors of the user's code pass through.
+    """
+    module_name, _ = _split(name)
+    source = find_source(name, folder)
+    if not module_name.endswith(".py"):
+        raise ObjectiveError(f'objective "{name}": {MAIN} is of a file: name that, with its .py')
+    sys.path.insert(0, str(source.parent))
+    spec, module = _module_of(MAIN, source)
+    module.__spec__ = None  # as of any program: other processes that it starts find it by its file
+    before, sys.argv = sys.argv, [str(source)]
+    told = f'objective "{name}": {source} ended before it began a search'
+    try:
+        with as_main(module):
+            spec.loader.exec_module(module)
+    except SearchBegins as search:
+        if not callable(search.objective):
+            kind = type(search.objective).__name__
+            raise ObjectiveError(f'objective "{name}": {source} searches a {kind}, not a function') from None
+        return search.objective, module
+    except SystemExit as error:
+        code = f" with exit code {error.code}" if error.code else ""
+        raise ObjectiveError(f"{told}{code}; it gets no arguments here: give them defaults") from error
+    finally:
+        sys.argv = before
+    raise ObjectiveError(f"{told}: nothing was given to study.optimize")
+
+
+@contextmanager
+def as_main(module: ModuleType | None) -> Iterator[None]:
+    """Let a program's module be `__main__` meanwhile, so that what it has made can be pickled."""
+    before = sys.modules[MAIN]
+    sys.modules[MAIN] = module or before
+    try:
+        yield
+    finally:
+        sys.modules[MAIN] = before
 
 
 def find_source(name: str, folder: str | None = None) -> Path:
@@ -175,11 +225,16 @@ def _split(name: str) -> tuple[str, str]:
 def _import_file(path: Path) -> Any:
     # Its own name lets its classes be pickled; but a user's random.py must not replace Python's.
     name = f"hpsearch_user_{path.stem}" if path.stem in sys.stdlib_module_names else path.stem
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ObjectiveError(f"{path} cannot be imported as Python")
-    module = importlib.util.module_from_spec(spec)
+    spec, module = _module_of(name, path)
     sys.modules[name] = module
     with suppress(SearchBegins):
         spec.loader.exec_module(module)
     return module
+
+
+def _module_of(name: str, path: Path) -> tuple[Any, ModuleType]:
+    """The spec of a file and its module, under this name, not yet run."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ObjectiveError(f"{path} cannot be imported as Python")
+    return spec, importlib.util.module_from_spec(spec)

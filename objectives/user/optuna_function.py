@@ -1,7 +1,8 @@
 """Runs an unchanged function written for Optuna, `objective(trial)`: `optuna:train.py:objective`.
 
 It gets an `OptunaTrial`, whose values are those that the search has chosen. The search samples, prunes and
-stores: no study of Optuna's is opened here, and `study.optimize` of the user's file is not run.
+stores: no study of Optuna's is opened here, and `study.optimize` of the user's file is not run. With
+`optuna:train.py:__main__`, the file is run as a program up to there: the objective is what it is given.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import difflib
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
 from typing import Any, NoReturn
+from unittest import mock
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -20,7 +23,7 @@ from optuna.study import StudyDirection
 from optuna.trial import BaseTrial
 
 from ..base import Objective, ObjectiveError, SpaceMismatch, Trial, TrialEnded, TrialStopped
-from .function import SearchBegins, load_function, place_of
+from .function import MAIN, SearchBegins, as_main, load_function, place_of, run_to_search
 from .macros import flat
 from .surroundings import told_in_variables
 
@@ -31,6 +34,9 @@ def load_optuna(name: str, search: Mapping[str, Any], folder: str | None = None)
     Raises `ObjectiveError` if there is no such file, module or function.
     """
     with _without_searches():
+        if name.endswith(f":{MAIN}"):
+            searched, main = run_to_search(name, folder)
+            return OptunaObjective(searched, search, main)
         function: Any = load_function(name, folder)
     if isinstance(function, type):
         made = f'add `objective = {function.__name__}(...)` and name "objective"'
@@ -41,13 +47,15 @@ def load_optuna(name: str, search: Mapping[str, Any], folder: str | None = None)
 class OptunaObjective:
     """An Optuna objective as one of hpsearch."""
 
-    def __init__(self, function: Any, search: Mapping[str, Any]) -> None:
+    def __init__(self, function: Any, search: Mapping[str, Any], main: ModuleType | None = None) -> None:
+        """`main` is the module of the program that made the function, if it was run for that."""
         self._function = function
+        self._main = main
         self._search = search
 
     def __call__(self, trial: Trial, /) -> float:
         own = OptunaTrial(trial, self._search)
-        with told_in_variables(trial):
+        with told_in_variables(trial), as_main(self._main):
             try:
                 value = self._function(own)
             except optuna.TrialPruned as error:
@@ -315,15 +323,27 @@ def _text(value: Any) -> str:
 
 @contextmanager
 def _without_searches() -> Iterator[None]:
-    """Let `study.optimize` of the user's file end its import instead of running a search in each worker."""
+    """Let `study.optimize` of the user's file end its import instead of running a search in each worker.
 
-    def optimize(*given: Any, **named: Any) -> NoReturn:
-        raise SearchBegins
+    The studies that it makes until then are in memory alone: those of a database stay as they are.
+    """
+    create = optuna.create_study
 
-    before = optuna.Study.optimize
-    optuna.Study.optimize = optimize  # type: ignore[method-assign]
-    try:
+    def optimize(study: Any, func: Any = None, *given: Any, **named: Any) -> NoReturn:
+        raise SearchBegins(func)
+
+    def create_study(*, storage: Any = None, load_if_exists: bool = False, **named: Any) -> optuna.Study:
+        return create(**named)
+
+    def load_study(*, storage: Any = None, **named: Any) -> optuna.Study:
+        return create(**named)
+
+    def delete_study(**named: Any) -> None:
+        """Of a database, it stays."""
+
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(optuna.Study, "optimize", optimize))
+        for replaced in (create_study, load_study, delete_study):
+            for module in (optuna, optuna.study):
+                stack.enter_context(mock.patch.object(module, replaced.__name__, replaced))
         yield
-    finally:
-        with suppress(AttributeError):
-            optuna.Study.optimize = before  # type: ignore[method-assign]

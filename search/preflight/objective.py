@@ -49,10 +49,12 @@ def own_code(spec: Spec) -> str | None:
         return f"each trial runs {shlex.join(words)} in {folder}, as {user}"
     if info.is_built_in or info.kind == "remote":
         return None
-    from ...objectives.user.function import find_source
+    from ...objectives.user.function import MAIN, find_source
 
-    function = info.name.rpartition(":")[2]
-    return f"each trial runs {function}() of {find_source(info.name, spec.folder)}, as {user}"
+    function, source = info.name.rpartition(":")[2], find_source(info.name, spec.folder)
+    if function == MAIN:
+        return f"each worker runs {source} up to its search, and each trial what it searches, as {user}"
+    return f"each trial runs {function}() of {source}, as {user}"
 
 
 def described(spec: Spec, function: Objective | None = None) -> dict[str, Any]:

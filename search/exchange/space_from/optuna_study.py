@@ -9,12 +9,13 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from ....objectives.user.function import place_of
+from ....objectives.user.function import MAIN, place_of
 from ....spaces.samplers import SAMPLERS
 from ...errors import UsageError
 from .found import FoundSearch
+from .given import Function, Given, Objective, free_name
 from .scope import Scope, Unreadable
-from .suggestions import Function, Suggestions
+from .suggestions import Suggestions
 from .syntax import keywords, name_of, nodes_of
 
 DEFAULT_TRIALS = 30
@@ -44,81 +45,146 @@ SAMPLER_NAMES = {
 
 def is_of_optuna(tree: ast.Module) -> bool:
     """Whether a script has an objective of Optuna's: a function that asks its argument for suggestions."""
-    return any(_suggests(function) for function in nodes_of(tree, ast.FunctionDef))
+    return any(map(_suggested_by, ast.walk(tree)))
 
 
 def read_optuna(path: Path, tree: ast.Module) -> FoundSearch:
     """The search that a script describes. Raises `UsageError` where its objective cannot be named."""
     scope = Scope(tree)
-    name, function = _objective(path, tree)
+    name, objective, unread = _objective(path, tree)
+    called = f"what {path.name} gives to study.optimize" if name == MAIN else f"{name}(trial)"
     found = FoundSearch(
         source=path,
         objective=f"optuna:{path}:{name}",
-        how=f"Each trial calls {name}(trial), whose suggest_ calls get the values of this space.",
+        how=f"Each trial calls {called}, whose suggest_ calls get the values of this space.",
         study=path.stem,
     )
-    Suggestions(tree, scope, found).read(function)
-    found.metric = _metric(function, {parameter.name for parameter in found.parameters})
+    if unread is not None:
+        told = f"what optimize is given cannot be read; this is {objective.function.name}: check it"
+        found.note(unread, told)
+    scope.constants |= {
+        key: value
+        for key, value in objective.constants.items()
+        if not isinstance(value, ast.Name) or value.id != key
+    }
+    Suggestions(tree, scope, found).read(objective, _trial_of(objective.function))
+    found.metric = _metric(objective.function, {parameter.name for parameter in found.parameters})
     _Study(tree, scope, found).read(prunes="should_prune" in map(name_of, nodes_of(tree, ast.Call)))
     return found
 
 
-def _suggests(function: ast.AST) -> bool:
-    """Whether a function asks one of its arguments for suggestions."""
-    if not isinstance(function, Function):
-        return False
+def _suggested_by(function: ast.AST) -> str | None:
+    """The argument that a function asks for suggestions; None where it asks none."""
+    if not isinstance(function, Function | ast.Lambda):
+        return None
     names = {each.arg for each in (*function.args.posonlyargs, *function.args.args)}
-    return any(
-        isinstance(call.func, ast.Attribute)
+    asked = (
+        call.func.value.id
+        for call in nodes_of(function, ast.Call)
+        if isinstance(call.func, ast.Attribute)
         and call.func.attr.startswith("suggest_")
         and isinstance(call.func.value, ast.Name)
-        and call.func.value.id in names
-        for call in nodes_of(function, ast.Call)
     )
+    return next((name for name in asked if name in names), None)
 
 
-def _objective(path: Path, tree: ast.Module) -> tuple[str, Function]:
-    """The objective: what `optimize` is given, or else the function that no other one calls."""
+def _trial_of(function: Function) -> str:
+    """The argument of an objective that is its trial."""
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args) if each.arg != "self"]
+    return _suggested_by(function) or (names[0] if names else "")
+
+
+def _objective(path: Path, tree: ast.Module) -> tuple[str, Objective, ast.AST | None]:
+    """The objective: its name, or `MAIN`; and a call of `optimize` that does not show what it is given.
+
+    It is what `optimize` is given, or else the function that no other one calls.
+    """
     functions = {node.name: node for node in tree.body if isinstance(node, Function)}
-    for call in nodes_of(tree, ast.Call):
-        if name_of(call) != "optimize" or not isinstance(call.func, ast.Attribute):
+    given = [
+        (call, each)
+        for call in nodes_of(tree, ast.Call)
+        if name_of(call) == "optimize" and isinstance(call.func, ast.Attribute)
+        for each in (*call.args[:1], *(each for key, each in keywords(call).items() if key == "func"))
+    ]
+    finds = Given(tree)
+    for call, each in given:
+        objective = finds.of(call, each)
+        if objective is None:
             continue
-        given = (*call.args[:1], *(each for key, each in keywords(call).items() if key == "func"))
-        for each in given:
-            if isinstance(each, ast.Name) and each.id in functions:
-                return each.id, _checked(path, functions[each.id])
-            made = (
-                f"`objective = {ast.unparse(each)}` at the top of the file, and write a space that names it"
-            )
-            if not isinstance(each, ast.Name):
-                raise UsageError(
-                    f"{path}:{each.lineno}: optimize() is given no function of the file; add {made}"
-                )
+        if isinstance(each, ast.Name) and objective.at_top and not _needs_main(tree):
+            if each.id in functions:
+                _check_arguments(path, tree, objective.function)
+            return each.id, objective, None
+        return MAIN, objective, None
+    suggesting = [name for name, each in functions.items() if _suggested_by(each)]
     called = {
         name_of(call) for each in functions.values() for call in nodes_of(each, ast.Call) if name_of(call)
     }
-    suggesting = [name for name, each in functions.items() if _suggests(each)]
     roots = [name for name in suggesting if name not in called] or suggesting
     if "objective" in functions and "objective" not in roots:
         roots.insert(0, "objective")
-    if not roots:
-        raise UsageError(
-            f"{path}: the suggest_ calls are in methods; add `objective = CLASS(...)` at the top of the "
-            "file, and write a space that names it: objective: optuna:FILE.py:objective"
-        )
-    chosen = "objective" if "objective" in roots else roots[0]
-    return chosen, _checked(path, functions[chosen])
+    chosen = "objective" if "objective" in roots else next(iter(roots), None)
+    if given:
+        others = [node for node in ast.walk(tree) if isinstance(node, Function) and _suggested_by(node)]
+        function = functions[chosen] if chosen else next(iter(others), None)
+        if function is not None:
+            return MAIN, Objective(function), given[0][0]
+    if chosen is None:
+        raise UsageError(_out_of_reach(path, tree))
+    _check_arguments(path, tree, functions[chosen])
+    return chosen, Objective(functions[chosen]), None
 
 
-def _checked(path: Path, function: Function) -> Function:
+def _needs_main(tree: ast.Module) -> bool:
+    """Whether functions use names that only `if __name__ == "__main__":` gives the module."""
+    guarded: list[ast.stmt] = [node for node in tree.body if isinstance(node, ast.If)]
+    others = [node for node in tree.body if node not in guarded]
+    given, elsewhere = ({*_stored(each)} for each in (guarded, others))
+    functions = [node for node in others if isinstance(node, Function | ast.ClassDef)]
+    used = {node.id for each in functions for node in nodes_of(each, ast.Name)}
+    return bool((given - elsewhere) & used)
+
+
+def _stored(nodes: list[ast.stmt]) -> Iterator[str]:
+    """The names that statements of a module assign or import there."""
+    for node in nodes:
+        if isinstance(node, Function | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((each.asname or each.name).partition(".")[0] for each in node.names)
+        else:
+            names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
+            yield from (each.id for each in names if isinstance(each.ctx, ast.Store))
+            inside = [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt)]
+            yield from _stored(inside)
+
+
+def _check_arguments(path: Path, tree: ast.Module, function: Function) -> None:
     given = function.args
     needed = len(given.posonlyargs) + len(given.args) - len(given.defaults)
     if needed != 1:
+        bound = f"{free_name(tree, 'tuned')} = functools.partial({function.name}, ...)"
         raise UsageError(
             f"{path}:{function.lineno}: {function.name}() takes {needed} arguments, and an objective takes a "
-            f"trial: bind the others in the file, objective = functools.partial({function.name}, ...)"
+            f"trial: bind the others at the top of the file, {bound}"
         )
-    return function
+
+
+def _out_of_reach(path: Path, tree: ast.Module) -> str:
+    """Why a script without `optimize` has no objective that a space could name."""
+    function = next(node for node in ast.walk(tree) if _suggested_by(node))
+    name, line = free_name(tree, "tuned"), getattr(function, "lineno", 1)
+    kind = next((each for each in nodes_of(tree, ast.ClassDef) if function in each.body), None)
+    if kind is not None and isinstance(function, Function):
+        methods = [each.name for each in kind.body if isinstance(each, Function)]
+        method = "" if "__call__" in methods else f".{function.name}"
+        inside, write = f"a method of {kind.name}", f"add `{name} = {kind.name}(...){method}`"
+    else:
+        inside, write = "a function inside another one", f"make it a function {name}(trial)"
+    return (
+        f"{path}:{line}: the suggest_ calls are in {inside}, and nothing here calls study.optimize: {write} "
+        f'at the top of the file, and write a space that names it: objective: "optuna:{path}:{name}"'
+    )
 
 
 def _metric(function: Function, taken: Collection[str]) -> str:

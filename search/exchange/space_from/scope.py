@@ -74,6 +74,8 @@ class Scope:
                 return value
             case ast.Name(id=name) if name in known:
                 return known[name]
+            case ast.Attribute() if ast.unparse(node) in known:  # what an object was given
+                return known[ast.unparse(node)]
             case ast.Name(id=name) if name in self.constants:
                 return self.value(self.constants[name], {}, depth)
             case ast.List(elts=items):

@@ -9,29 +9,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any
 
 from ....objectives.user.function import place_of
 from ...errors import UsageError
+from .asked import ARGUMENTS, says_of
 from .conditions import UNKNOWN, Asked, Condition, alternatives, both, either, test_of, when_of
 from .found import FoundParameter, FoundSearch
+from .given import Function, Objective, bindings, methods_of
 from .scope import Scope, Unreadable
 from .statements import asks, leaves, pattern_test
-from .syntax import keywords, name_of
+from .syntax import assignments, keywords, name_of
 
 DEEPEST_CALL = 8  # functions that call each other with the trial
 MOST_CALLS = 2000  # suggest_ calls, once loops are written out
 MOST_STATEMENTS = 100_000  # that are read, once loops and calls are written out
-ARGUMENTS: dict[str, tuple[str, ...]] = {  # of each suggest_ method
-    "float": ("name", "low", "high", "step", "log"),
-    "int": ("name", "low", "high", "step", "log"),
-    "uniform": ("name", "low", "high"),
-    "loguniform": ("name", "low", "high"),
-    "discrete_uniform": ("name", "low", "high", "q"),
-    "categorical": ("name", "choices"),
-}
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+SELF = "self"
 
 
 @dataclass
@@ -51,18 +44,23 @@ class Suggestions:
         self._scope = scope
         self._found = found
         self._functions = {node.name: node for node in tree.body if isinstance(node, Function)}
-        for made in [node for node in tree.body if isinstance(node, ast.ClassDef)]:  # by its constructor
+        self._classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        for made in self._classes.values():  # by its constructor
             for each in made.body:
                 if isinstance(each, Function) and each.name == "__init__":
                     self._functions[made.name] = each
+        self._methods: dict[str, Function] = {}  # of the object that is called
         self._asked: dict[str, tuple[Any, Condition, ast.Call]] = {}
         self._count = self._read = 0
 
-    def read(self, function: Function) -> None:
-        """Read an objective, and add its parameters to what is found."""
-        arguments = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
-        frame = Frame(arguments[0])
-        self._block(function.body, frame, ())
+    def read(self, objective: Objective, trial: str) -> None:
+        """Read an objective whose trial has this name, and add its parameters to what is found."""
+        self._functions |= objective.functions
+        frame, defaults = Frame(trial), bindings(objective.function, ast.Call(ast.Name("objective"), [], []))
+        if objective.of_class is not None:
+            frame.known = self._attributes(objective.of_class, objective.made)
+        frame.known |= {name: self._value(value, Frame(""), ()) for name, value in defaults}
+        self._block(objective.function.body, frame, ())
         for name, (says, condition, call) in self._asked.items():
             for other in alternatives(condition):
                 if not {*self._asked[other][1]} <= {*condition}:  # an expression needs all its parameters
@@ -74,6 +72,24 @@ class Suggestions:
 
     def _note_unsaid(self, node: ast.Call, name: str) -> None:
         self._found.note(node, f"{name} is asked for only sometimes, which the space does not say: check it")
+
+    def _attributes(self, kind: ast.ClassDef, made: ast.Call | None) -> dict[str, Any]:
+        """What an object's attributes are, as far as its class and the call that makes it show them."""
+        self._methods = methods_of(kind, self._classes)
+        frame, init = Frame(""), self._methods.get("__init__")
+        values = {f"{SELF}.{name}": value for name, value in assignments(kind.body)}
+        if made is not None and init is not None:
+            values |= bindings(init, made, of_object=True)
+        elif made is not None:  # of a dataclass
+            fields = [each.target for each in kind.body if isinstance(each, ast.AnnAssign)]
+            given = dict(zip(map(ast.unparse, fields), made.args, strict=False)) | keywords(made)
+            values |= {f"{SELF}.{name}": value for name, value in given.items()}
+        for name, value in values.items():
+            if (read := self._value(value, Frame(""), ())) is not None:
+                frame.known[name] = read
+        if init is not None:
+            self._block(init.body, frame, ())
+        return {name: value for name, value in frame.known.items() if name.startswith(f"{SELF}.")}
 
     # Statements
 
@@ -328,7 +344,12 @@ class Suggestions:
                 if attr.startswith("suggest_"):
                     return self._suggested(node, attr.removeprefix("suggest_"), frame, given)
         passed = [each for each in (*node.args, *keywords(node).values()) if _is(each, frame.trial)]
-        inner = self._functions.get(str(name_of(function))) if isinstance(function, ast.Name) else None
+        name = str(name_of(function))
+        inner = self._functions.get(name) if isinstance(function, ast.Name) else None
+        if _is(function, SELF):
+            inner = self._methods.get("__call__")
+        elif isinstance(function, ast.Attribute) and _is(function.value, SELF):
+            inner = self._methods.get(name)
         if passed and inner is not None and frame.depth < DEEPEST_CALL:
             return self._inlined(node, inner, frame, given)
         if name_of(node) == "dict" and not node.args:
@@ -344,14 +365,15 @@ class Suggestions:
     def _inlined(self, node: ast.Call, inner: Function, frame: Frame, given: Condition) -> Any:
         """What a function of the module asks for, and returns, where it is called with the trial."""
         names = [each.arg for each in (*inner.args.posonlyargs, *inner.args.args)]
-        names = names[inner.name == "__init__" :]
+        names = names[names[:1] == [SELF] :]
         values = dict(zip(names, node.args, strict=False)) | keywords(node)
         trial = next(name for name, value in values.items() if _is(value, frame.trial))
         defaults = zip(reversed(names), reversed(inner.args.defaults), strict=False)
         known = {name: self._value(value, Frame(""), ()) for name, value in defaults}
         known |= {name: self._value(value, frame, given) for name, value in values.items() if name != trial}
         known = {name: value for name, value in known.items() if value is not None}
-        own = Frame(trial, {}, depth=frame.depth + 1)
+        attributes = {name: each for name, each in frame.known.items() if name.startswith(f"{SELF}.")}
+        own = Frame(trial, attributes if inner in self._methods.values() else {}, depth=frame.depth + 1)
         for name, value in known.items():
             self._assign(ast.Name(name, ast.Store()), None, value, own)
         self._block(inner.body, own, given)
@@ -390,32 +412,6 @@ class Suggestions:
             return says
         frame.known[ast.unparse(node)] = asked = Asked(place, self._asked[place][0])
         return asked
-
-
-def says_of(kind: str, read: Mapping[str, Any]) -> Any:
-    """What a suggestion is in a space: {min, max, ...}, a list of choices, or a constant."""
-    if kind == "categorical":
-        choices = [list(each) if isinstance(each, tuple) else each for each in read["choices"]]
-        if not choices or any(isinstance(each, dict) for each in choices):
-            raise ValueError("a space has choices that are values or lists")
-        return choices if len(choices) > 1 else choices[0]
-    whole = kind == "int"
-    low, high = ((int if whole else float)(read[key]) for key in ("low", "high"))
-    step = read.get("q") if kind == "discrete_uniform" else read.get("step")
-    log = kind == "loguniform" or bool(read.get("log"))
-    if low > high:
-        raise ValueError(f"low {low} is above high {high}")
-    if step is not None and not (whole and step == 1):
-        exact = [Decimal(str(each)) for each in (low, high, step)]
-        high = (int if whole else float)(exact[0] + (exact[1] - exact[0]) // exact[2] * exact[2])
-    if low == high:
-        return low
-    says: dict[str, Any] = {"min": low, "max": high}
-    if log:
-        says["log"] = True
-    elif step is not None and not (whole and step == 1):
-        says["step"] = int(step) if whole else float(step)
-    return says
 
 
 def _is(node: ast.expr, name: str) -> bool:

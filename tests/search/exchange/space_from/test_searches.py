@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -229,10 +230,17 @@ def test_what_cannot_be_read_is_said_with_its_line(read: Read, statement: str, t
     ("source", "told"),
     [
         ("def objective(trial, data):\n    return trial.suggest_float('x', 0, 1)\n", "takes 2 arguments"),
-        ("class A:\n  def __call__(self, trial):\n    return trial.suggest_float('x', 0, 1)\n", "in methods"),
         (
-            "def f(trial, d):\n    return trial.suggest_float('x', 0, 1)\nstudy.optimize(lambda t: f(t, 1))\n",
-            "given no function of the file",
+            "tuned = 1\nclass A:\n  def __call__(self, trial):\n    return trial.suggest_float('x', 0, 1)\n",
+            "in a method of A, and nothing here calls study.optimize: add `tuned_2 = A(...)`",
+        ),
+        (
+            "def main():\n  def f(trial):\n    return trial.suggest_float('x', 0, 1)\n",
+            "in a function inside another one",
+        ),
+        (
+            "def f(trial, d):\n    return trial.suggest_float('x', 0, 1)\n",
+            "tuned = functools.partial(f, ...)",
         ),
         ("def objective(trial):\n    return trial.suggest_float('x', 0, y)\n", "found no parameter"),
         (
@@ -248,7 +256,7 @@ def test_what_cannot_be_read_is_said_with_its_line(read: Read, statement: str, t
     ],
 )
 def test_an_objective_without_a_name_is_told_what_to_write(read: Read, source: str, told: str) -> None:
-    with pytest.raises(UsageError, match=told.replace("(", r"\(").replace(")", r"\)")):
+    with pytest.raises(UsageError, match=re.escape(told)):
         read(source)
 
 
