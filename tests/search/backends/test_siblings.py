@@ -22,6 +22,7 @@ def test_a_step_again_is_left_out_as_by_rank_0(tmp_path: Path) -> None:
         "checkpoint": str(tmp_path),
         "resumes": False,
         "reported": 0,
+        "last_value": None,
     }
     trial = SiblingTrial({**message, "attempt": 1}, answers)
     answers.put({"attempt": 1, "step": 3, "stop": False})
