@@ -163,10 +163,11 @@ def tools_of(data: Any) -> dict[str, str]:
 def _wandb_keys(data: Mapping[str, Any]) -> str:
     own = [key for key in ("method", "program", "early_terminate", "run_cap") if key in data]
     parameters = data.get("parameters")
-    if not isinstance(parameters, dict) or data.get("kind") == "Experiment":
+    if "parameters" not in data or data.get("kind") == "Experiment":
         return ""
     shaped = data.get("method") in ("grid", "random", "bayes", "custom")
-    shaped = shaped or (bool(parameters) and all(isinstance(value, dict) for value in parameters.values()))
+    inside = parameters.values() if isinstance(parameters, dict) else ()
+    shaped = shaped or (bool(inside) and all(isinstance(value, dict) for value in inside))
     return quoted([*own, "parameters"]) if own and shaped else ""
 
 
@@ -189,8 +190,10 @@ def _katib_keys(data: Mapping[str, Any]) -> str:
 
 
 def _determined_keys(data: Mapping[str, Any]) -> str:
-    own = [key for key in ("hyperparameters", "searcher") if isinstance(data.get(key), dict)]
-    return quoted(own) if len(own) == 2 else ""
+    """Its searcher may be no mapping: a mistake there is said with its line."""
+    own = [key for key in ("hyperparameters", "searcher") if key in data]
+    is_determined = len(own) == 2 and isinstance(data["hyperparameters"], dict)
+    return quoted(own) if is_determined else ""
 
 
 def _hydra_keys(data: Mapping[str, Any]) -> str:

@@ -33,6 +33,10 @@ from ruamel.yaml.reader import ReaderError
 from .errors import Issue, SpaceError
 
 LARGEST_TEXT = 200_000  # characters
+LONG = (
+    "too large for a search space: write long lists of values as ranges, {min: ..., max: ..., step: ...}, "
+    "and leave out what is not searched"
+)
 LARGEST_FILE = 4 * LARGEST_TEXT  # bytes
 MOST_VALUES_IN_FILE = 20_000  # after aliases are expanded
 STDIN = "-"  # as the name of a file
@@ -119,7 +123,7 @@ def file_in_words(path: str | Path) -> str:
 
 
 def _too_large(file: str) -> SpaceError:
-    return SpaceError([Issue(file, 0, 0, "", f"larger than {LARGEST_TEXT:,} characters: not a space file")])
+    return SpaceError([Issue(file, 0, 0, "", f"larger than {LARGEST_TEXT:,} characters, {LONG}")])
 
 
 def read(text: str, file: str) -> tuple[Any, Places, list[Issue]]:

@@ -12,6 +12,7 @@ import inspect
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,10 @@ from .surroundings import told_in_variables
 
 REPORT, UNFINISHED = "report-", "tmp-report-"  # begin the names of folders in a trial's checkpoint
 DATA, ABOUT = "data", "report.json"  # in each: what was reported as a checkpoint, and with which values
+
+OLD_REPORT = re.compile(  # metrics as arguments, which Ray's own functions refuse
+    r"report\(\) (?:got an unexpected keyword argument '(\w+)'|missing .* argument: 'metrics')"
+)
 
 
 class _Done(BaseException):
@@ -66,13 +71,26 @@ class RayObjective:
                 self._run(session, deepcopy(trial.params))
             except _Done:
                 pass
-            except Exception:
+            except Exception as error:
                 session.raise_mismatch()
+                self._raise_old_report(error)
                 raise
         session.raise_mismatch()
         if session.value is None:
             raise NothingReported(f'the function ended without tune.report({{"{self._metric}": ...}})')
         return session.value
+
+    def _raise_old_report(self, error: Exception) -> None:
+        """Raise what to write where metrics are given to Ray's `report` as arguments."""
+        old = OLD_REPORT.match(str(error)) if isinstance(error, TypeError) else None
+        own = getattr(self._function, "__globals__", {}).get("report")  # a function of the user's, maybe
+        if old is None or not str(getattr(own, "__module__", "ray")).startswith("ray"):
+            return
+        key = old[1] or self._metric
+        raise SpaceMismatch(
+            f"{error}: tune.report({key}=...) is of Ray before 2.7, and Ray {ray.__version__} takes a "
+            f'mapping; write tune.report({{"{key}": {key}}})'
+        ) from error
 
     def _run(self, session: TuneSession, config: dict[str, Any]) -> None:
         function = self._function

@@ -50,6 +50,16 @@ VARIABLES = "environment_variables"
 LAUNCHER = re.compile(r"(python3?\s+-m\s+)?determined\.launch\.[\w.]+\s+")
 
 
+EXAMPLE = "{name: random, metric: ..., max_trials: ...}"
+
+
+def _searcher(name: str) -> str:
+    """What a searcher is to a space."""
+    if name == "single":
+        return f"{show(name)} trains one configuration: there is nothing to search"
+    return f"{show(name)} " + ("is the name alone" if name in SEARCHERS else "has no counterpart")
+
+
 def convert(source: Source, data: dict[str, Any]) -> Converted:
     """The space of an experiment."""
     top = Section(source, "", data)
@@ -57,17 +67,14 @@ def convert(source: Source, data: dict[str, Any]) -> Converted:
     top.known(*TOP)
     with source.part():
         made.name = top.text("name", made.name)
+    if isinstance(data["searcher"], str):
+        raise top.fault("searcher", f"{_searcher(data['searcher'])}; write it as a mapping: {EXAMPLE}")
     searcher = top.section("searcher")
     name = ""
     with source.part():
         name = searcher.text("name")
         if name not in SEARCHERS:
-            what = (
-                "trains one configuration: there is nothing to search"
-                if name == "single"
-                else "has no counterpart"
-            )
-            raise searcher.fault("name", f"{show(name)} {what}; a space has {', '.join(SEARCHERS)}")
+            raise searcher.fault("name", f"{_searcher(name)}; a space has {', '.join(SEARCHERS)}")
     with source.part():
         parameters(top.section("hyperparameters"), made, grid=name == "grid")
     with source.part():

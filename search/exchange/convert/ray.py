@@ -25,7 +25,11 @@ TOP = (
     "run", "env", "stop", "config", "param_space", "num_samples", "local_dir", "storage_path",
     "checkpoint_freq", "checkpoint_at_end", "keep_checkpoints_num", "checkpoint_score_attr", "max_failures",
     "restore", "metric", "mode", "scheduler", "search_alg", "resources_per_trial", "checkpoint_config",
-    "time_budget_s", "max_concurrent_trials", "name",
+    "time_budget_s", "max_concurrent_trials", "name", "tune_config", "run_config",
+)  # fmt: skip
+OF_TUNE_CONFIG = (
+    "metric", "mode", "search_alg", "scheduler", "num_samples", "max_concurrent_trials", "time_budget_s",
+    "reuse_actors", "trial_name_creator", "trial_dirname_creator", "chdir_to_trial_dir",
 )  # fmt: skip
 USED = (
     "config",
@@ -36,6 +40,7 @@ USED = (
     "time_budget_s",
     "max_concurrent_trials",
     "name",
+    "tune_config",
 )
 CALL = re.compile(r"(?:ray\.)?tune\.[\w.]+\(.*\)", re.DOTALL)
 BARE = re.compile(r"(\w+)\(.*\)", re.DOTALL)
@@ -65,12 +70,23 @@ def convert(source: Source, data: dict[str, Any]) -> Converted:
         made.command_remarks.append(
             f"Ray trains {show(top.data['run'])} on {show(top.data.get('env'))}; write the program that does"
         )
-    _objective(top, made)
-    _budget(top, made)
-    others = [key for key in top.data if key in TOP and key not in (*USED, "run", "env")]
-    made.left_out |= {
-        top.at(key): LEFT_OUT.get(key, "hpsearch has settings of its own for it") for key in others
-    }
+    settings = top
+    with source.part():  # of `tune.TuneConfig`, as the keys of `tune.run` beside the space are
+        settings = top.section("tune_config") if top.has("tune_config") else top
+    if settings is not top:
+        settings.known(*OF_TUNE_CONFIG)
+        for key in filter(top.has, OF_TUNE_CONFIG):
+            with source.part():
+                raise top.fault(key, "is beside tune_config, which has it inside", at_key=True)
+    _objective(settings, made)
+    _budget(settings, made)
+    for section in (top, *([settings] if settings is not top else [])):
+        others = [
+            key for key in section.data if key in (*TOP, *OF_TUNE_CONFIG) and key not in (*USED, "run", "env")
+        ]
+        made.left_out |= {
+            section.at(key): LEFT_OUT.get(key, "hpsearch has settings of its own for it") for key in others
+        }
     return made
 
 

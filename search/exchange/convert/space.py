@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -33,6 +34,7 @@ WORDS_OF_ALL = {  # macros for all parameters: the words for each of them
 T = TypeVar("T")
 BY_OUR_NAMES = ("${args_json}", "${args_no_boolean_flags}")  # which no words for each parameter replace
 OURS = ("${args}", "${args_no_hyphens}", "${args_hydra}", "${args_no_boolean_flags}", "${args_json}")
+UNNAMED = "parameter"  # where a name has no letter that a space knows
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,9 @@ def name_of(given: str) -> str:
     """The name in a space for a name of another tool's."""
     if NAME.fullmatch(given) and given not in CONSTANTS and len(given) <= LONGEST_NAME:
         return given
-    parts = [re.sub(r"\W", "_", part, flags=re.ASCII) for part in given.lstrip("-+~").split(".")]
+    plain = "".join(each for each in unicodedata.normalize("NFKD", given) if not unicodedata.combining(each))
+    parts = [re.sub(r"\W", "_", part, flags=re.ASCII) for part in plain.lstrip("-+~").split(".")]
+    parts = [part if part.strip("_") or not part else UNNAMED for part in parts]  # of another alphabet
     parts = [part if re.match(r"[A-Za-z_]", part) else f"_{part}" for part in parts]
     name = ".".join(parts)[: LONGEST_NAME - len(HELPER) - 3].rstrip(".")
     return f"_{name}" if name in CONSTANTS else name

@@ -43,6 +43,7 @@ KEYS = {
     "beta": ("a", "b"),
     "q_beta": ("a", "b", "q"),
 }
+EXAMPLE = "as in parameters: {lr: {min: 0.0001, max: 0.1}}"
 IN_A_GRID = ("constant", "categorical", "int_uniform", "q_uniform")
 
 
@@ -59,6 +60,8 @@ def convert(source: Source, data: dict[str, Any]) -> Converted:
     _command(top, made)
     _metric(top, made, method)
     with source.part():
+        if isinstance(names := data["parameters"], list):
+            raise top.fault("parameters", f"is a list, {show(names)}: give each name its values, {EXAMPLE}")
         _parameters(top.section("parameters"), made, grid=method == "grid")
     _search(top, made, method)
     with source.part():

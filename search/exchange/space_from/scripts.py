@@ -212,8 +212,7 @@ class _Reader(Literals):
         if name is None:
             return
         if not name.startswith("-"):
-            if constant(given.get("nargs")) not in ("?", "*"):
-                yield Setting(name, parameter_of(name), required=True)
+            yield from self._positional(name, given, of_click=of_click)
             return
         name, slash, _ = name.partition("/")  # click's --shout/--no-shout
         undashed = next((each for each in names if not each.startswith("-")), None)
@@ -240,6 +239,21 @@ class _Reader(Literals):
             yield found
         else:
             self.left_out[name] = found
+
+    def _positional(self, name: str, given: dict[str, ast.expr], *, of_click: bool) -> Iterator[Setting]:
+        """An argument without dashes, unless the script runs without it."""
+        nargs = self.literal(given.get("nargs"))
+        if nargs in ("?", "*") or (
+            of_click and (nargs == -1 or self.literal(given.get("required")) is False)
+        ):
+            return
+        if of_click and "default" in given:
+            if (
+                setting := self.setting(name, given.get("type"), given["default"], (), False)
+            ).value is not None:
+                yield setting
+            return
+        yield Setting(name, parameter_of(name), required=True)
 
     def _exclusive(self, setting: Setting, group: str) -> Setting | str:
         """An option of a mutually exclusive group, or why it is left out: one of them can have a value.

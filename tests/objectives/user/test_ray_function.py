@@ -97,6 +97,20 @@ def test_a_report_without_the_metric_names_what_it_has(metrics: Any, told: str, 
     assert told in str(raised.value)
 
 
+def test_a_report_of_ray_before_its_mapping_is_told_what_to_write(tmp_path: Path) -> None:
+    from ray import tune
+
+    def old(config: Any) -> None:
+        tune.report(loss=1.0)
+
+    with pytest.raises(SpaceMismatch, match=r'write tune\.report\(\{"loss": loss\}\)'):
+        objective(old)(Heard({}, tmp_path))
+    others: dict[str, Any] = {}
+    exec("def report(): ...\ndef own(config):\n    report(loss=1)", others)
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        objective(others["own"])(Heard({}, tmp_path))
+
+
 def test_a_function_that_reports_nothing_is_told(tmp_path: Path) -> None:
     with pytest.raises(NothingReported, match=r"ended without tune\.report"):
         objective(lambda config: None)(Heard({}, tmp_path))

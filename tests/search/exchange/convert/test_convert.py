@@ -648,6 +648,49 @@ def test_a_key_of_a_sweep_without_a_value_says_nothing(here: Path, subtests: pyt
             assert _text(f"{sweep}{key}: null\n") == without
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "program: train.py\nmethod: random\nparameters: [lr, wd]\n",
+            'other.yaml:3:13 parameters: is a list, ["lr", "wd"]: give each name its values',
+        ),
+        (
+            "hyperparameters: {lr: {type: double, minval: 0, maxval: 1}}\nsearcher: single\n",
+            'other.yaml:2:11 searcher: "single" trains one configuration: there is nothing to search',
+        ),
+        (
+            "hyperparameters: {lr: {type: double, minval: 0, maxval: 1}}\nsearcher: random\n",
+            'other.yaml:2:11 searcher: "random" is the name alone; write it as a mapping: {name: random',
+        ),
+        ("x: '" + "x" * 200_000 + "'\n", "write long lists of values as ranges"),
+    ],
+)
+def test_a_file_of_another_shape_is_told_what_to_write(here: Path, text: str, told: str) -> None:
+    assert told in refused(text)[0]
+
+
+def test_the_tune_config_of_ray_is_read_as_its_keys_are(here: Path) -> None:
+    space = "param_space: {lr: 'tune.uniform(0, 1)'}\n"
+    keys = {"num_samples": "3", "metric": "acc", "mode": "max", "time_budget_s": "60"}
+    inside = "tune_config:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
+    beside = "".join(f"{key}: {value}\n" for key, value in keys.items())
+    assert space_of(space + inside) == space_of(space + beside)
+    assert "hpsearch has settings of its own for it: tune_config.reuse_actors" in text_of(
+        space + inside + "  reuse_actors: true\n"
+    )
+    assert refused(space + inside + "num_samples: 4\n")[0].startswith("other.yaml:7:1 num_samples: is beside")
+    assert 'did you mean "metric"' in refused(space + "tune_config: {metrc: acc}\n")[0]
+
+
+def test_names_in_another_alphabet_stay_apart(here: Path) -> None:
+    sweep = "program: train.py\nmethod: random\nparameters:\n  学习率: {min: 0.1, max: 1.0}\n  批次: {values: [1, 2]}\n"
+    text = text_of(sweep + "  größe: {values: [1, 2]}\n")
+    assert [*loads(text).parameters] == ["parameter", "parameter_2", "gro_e"]
+    assert "# its name there is 学习率\n  parameter: {" in text
+    assert '"--批次=${parameter_2}"' in text
+
+
 def test_all_faults_are_reported_at_once(here: Path) -> None:
     said = refused(HEAD + "  a: {min: 1}\n  b: {values: []}\n  c: {min: 2, max: 1}\nrun_cap: 0\n")
     assert [line.split()[1].rstrip(":") for line in said] == [

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -201,3 +202,16 @@ def test_a_flag_that_is_known_to_matter_is_searched(tmp_path: Path, monkeypatch:
     assert set(spec.space.searched) == {"nesterov", "use_dora"}
     assert spec.baseline == {"nesterov": False, "use_dora": False}
     assert spec.objective_words == ["python", "script.py", "${args:switches}"]
+
+
+def test_an_argument_of_click_that_may_be_left_out_is_not_to_fill_in(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import click\n@click.command()\n"
+        "@click.argument('data', default='x.csv')\n@click.argument('model')\n"
+        "@click.argument('more', required=False)\n@click.argument('rest', nargs=-1)\n"
+        "@click.option('--lr', default=0.1)\ndef main(data, model, more, rest, lr): ...\n"
+    )
+    space = yaml.safe_load(proposal(path))
+    assert space["objective"]["command"][2:] == ["${data}", "${model}", "--lr=${lr}"]
+    assert (space["parameters"]["data"], space["parameters"]["model"]) == ("x.csv", "FILL_IN")
