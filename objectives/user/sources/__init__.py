@@ -13,7 +13,8 @@ from ..shell import MACRO
 from .base import Arrived, Source
 from .columns import Columns
 from .files import FileSource
-from .output import AutoSource, PatternSource
+from .output import AutoSource
+from .pattern import PatternSource
 from .trackers import TrackioSource, mlflow_source, tensorboard_source, wandb_source
 
 __all__ = ["Arrived", "Source", "lines_before", "source_of"]

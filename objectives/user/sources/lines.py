@@ -11,11 +11,12 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...reports import not_a_number
 from .base import STEP_NAMES, metrics_of, number_of, whole_step
+from .phases import PHASES, Phase, phase_in
 from .tables import Table
 
 NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
@@ -51,7 +52,6 @@ _OTHERS = (
     "sum|cumulative|overall|previous|prev|last|old|initial|starting|target|goal|expected|baseline|delta|threshold|"
     r"worst|top-?\d+|patience|early[ _-]stopping(?: on)?|weight of|monitor(?:ing)?(?: of)?|--[\w-]+"
 )
-_PHASES = "train|training|val|valid|validation|eval|evaluation|test|testing|dev"
 _ANYWHERE = (
     r"best|lowest|highest|final|load(?:ed|ing)|restored|restoring|resumed|resuming|previous|Namespace\(|config\w*\("
     r"|config(?:uration)?:|args:|arguments:|python[\d.]* \S+"
@@ -61,8 +61,8 @@ _BEFORE = [
     re.compile(rf"(?<!\w)({_ANYWHERE})(?!\w|\s*[:=]?\s*{NUMBER})", re.IGNORECASE),
     re.compile(rf"(?<!\w)({_OTHERS}){_TO_NAME}", re.IGNORECASE),
 ]
-_PHASE = re.compile(rf"(?<![A-Za-z])({_PHASES})(?![A-Za-z])", re.IGNORECASE)
-_PHASE_BEFORE = re.compile(rf"(?<!\w)({_PHASES}){_TO_NAME}", re.IGNORECASE)
+_PHASE = re.compile(rf"(?<![A-Za-z])({PHASES})(?![A-Za-z])", re.IGNORECASE)
+_PHASE_BEFORE = re.compile(rf"(?<!\w)({PHASES}){_TO_NAME}", re.IGNORECASE)
 _INSIDE = "stands inside another dictionary"
 LONGEST_DICTIONARY = 1 << 13  # letters
 
@@ -75,6 +75,7 @@ class Reading:
     metrics: Mapping[str, float] = field(default_factory=dict)
     steps: Mapping[str, int] = field(default_factory=dict)  # by the names of steps
     fractions: Mapping[str, str] = field(default_factory=dict)  # by the same names: steps that are not whole
+    phase: Phase | None = None  # of which the line says that it is, if the metric's name says none
     progress: bool = False  # whether the line is a progress bar, which shows an older value again
 
 
@@ -86,7 +87,8 @@ class LineReader:
         longer = r"|:\.?\d" if metric[-1:].isdigit() else ""  # mAP@0.5 in mAP@0.5:0.95
         name = rf"(?<![\w./@-]){re.escape(metric)}(?![\w/@.(-]{longer})"
         self._pair = re.compile(rf"{name}{_GAP}({NUMBER}){_END}", re.IGNORECASE)
-        self._others = [*_BEFORE, *([] if _PHASE.search(metric) else [_PHASE_BEFORE])]
+        self._says_phase = _PHASE.search(metric) is not None
+        self._others = [*_BEFORE, *([] if self._says_phase else [_PHASE_BEFORE])]
         self._table: Table | None = None
         self._last: dict[
             str, int
@@ -99,6 +101,14 @@ class LineReader:
 
     def read(self, text: str) -> Reading | str | None:
         """What a line says of the metric; a text says why its value cannot be used."""
+        found = self._reading_in(text)
+        return replace(found, phase=self.phase_in(text)) if isinstance(found, Reading) else found
+
+    def phase_in(self, text: str) -> Phase | None:
+        """Whether a line with the metric says that it is of training, or of validation."""
+        return None if self._says_phase else phase_in(text, self._metric)
+
+    def _reading_in(self, text: str) -> Reading | str | None:
         if self._table is not None and (in_row := self._in_row(text, self._table)) is not None:
             return in_row
         if self._metric not in text:
@@ -127,7 +137,7 @@ class LineReader:
         if any(value != readings[0] for value in readings[1:]) and readings[0] == readings[0]:
             return "it has several values"
         steps, fractions = steps_in(text, self._last)
-        return Reading(readings[0], {}, steps, fractions, _PROGRESS.search(text) is not None)
+        return Reading(readings[0], {}, steps, fractions, progress=_PROGRESS.search(text) is not None)
 
     def _other_quantity(self, before: str) -> str | None:
         """Which word before the metric makes it another quantity; None if none does."""
@@ -212,10 +222,9 @@ def _step_of(digits: str, last: int) -> tuple[int | None, bool]:
     first, *groups = digits.replace(",", "").split(".")
     if not groups:
         return whole_step(first), False
-    if _THOUSANDS.fullmatch(digits):
-        thousands = int("".join([first, *groups]))
-        if len(groups) > 1 or last <= thousands <= 100 * last:
-            return whole_step(thousands), False
+    thousands = whole_step("".join([first, *groups])) if _THOUSANDS.fullmatch(digits) else None
+    if thousands is not None and (len(groups) > 1 or last <= thousands <= 100 * last):
+        return thousands, False
     return (None if groups[0].strip("0") else whole_step(first)), True
 
 

@@ -1,26 +1,23 @@
-"""Reports in what a program prints: found by their form, or by a pattern of the user's."""
+"""Reports in what a program prints, found by their form."""
 
 from __future__ import annotations
 
 import json
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ...base import REPORT_MARK, ScriptError
-from ...reports import LineSplitter, PrintedReport, ReportFinder, Writing, not_a_number, quoted
+from ...reports import LineSplitter, PrintedReport, ReportFinder, Writing, quoted
 from ..output import Piece
 from .bars import PLACE, Bar, Stage
-from .base import MAX_LINE_LETTERS, STEP_NAMES, Arrived, Source, metrics_of, number_of, plain_text, whole_step
-from .limit import SEARCH_SECONDS, SearchLimit
+from .base import MAX_LINE_LETTERS, STEP_NAMES, Arrived, Source, plain_text
 from .lines import LineReader, Reading, counts_epochs, end_of_steps
 from .objects import ObjectLines
+from .phases import Phase, Phases
 
 HOLD_SECONDS = 0.5  # for a report as JSON to follow the first line of another form
-_CUT = re.compile(
-    r"[.,'\u2019]?\d[\d.,'\u2019]*|_\d+|#\w+|[eE][-+]?\d+"
-)  # the rest of a number that a pattern has cut
 ONE_BAR = (
     "its progress bar names no epoch or step, so only its last value counts; with "
     '"epoch 3" or "step 300" in it, or counted in epochs, it reports as it trains'
@@ -89,6 +86,11 @@ class OutputSource(Source):
         raise NotImplementedError
 
 
+def origin_of(metric: str, text: str, *, is_error: bool) -> str:
+    """What reports are taken from, with a line of them."""
+    return f"{metric} from lines such as {quoted(text)} of its {'standard error' if is_error else 'output'}"
+
+
 @dataclass
 class _Shown:
     """A value in a line, which may be written anew."""
@@ -126,6 +128,8 @@ class AutoSource(OutputSource):
         self._is_one_bar = False  # whether that names no step
         self._reported = 0  # how many readings were
         self._counted: float | None = None  # the last value that counted
+        self._phases = Phases[_Shown]()
+        self._json_phases = Phases[PrintedReport]()
         self._forms: dict[bytes, bool] = {}  # of lines that are written anew: whether they have a value
 
     @property
@@ -136,7 +140,9 @@ class AutoSource(OutputSource):
         return PrintedReport(shown.reading.value, self._step_of(shown.reading), dict(shown.reading.metrics))
 
     def take(self, piece: Piece) -> Arrived:
+        was_waiting = self._phases.waits or self._json_phases.waits
         found, waited, _ = super().take(piece)
+        waited = 0.0 if was_waiting else waited  # they have not come too late, but were held
         if self._held is not None and time.monotonic() - self._held[0] >= HOLD_SECONDS:
             found = [*self._begin(), *found]
         return Arrived(found, waited)
@@ -145,12 +151,20 @@ class AutoSource(OutputSource):
         found = [*super().end().found]
         for is_error in self._objects:
             found += self._skip(is_error)
-        if not self._json:
+        if self._json:
+            found += map(self._after_lines, self._json_phases.end())
+        else:
             found += self._count(self._bar.end())
+            for shown in self._phases.end():
+                found += self._hold(shown)
         found += self._begin()
         if self._is_one_bar and self._reported == 1:
             self.unusual = ONE_BAR
         return Arrived(found)
+
+    def remarks(self) -> list[tuple[str, str]]:
+        told = (self._json_phases if self._json else self._phases).told(self._metric)
+        return [*super().remarks(), *([("phases", told)] if told is not None else [])]
 
     def _read(self, line: bytes, number: int, writing: Writing, is_error: bool) -> list[PrintedReport]:
         objects = self._objects[is_error]
@@ -192,10 +206,12 @@ class AutoSource(OutputSource):
                 )
                 return []
             if reports:
-                return self._as_json(reports)
+                return self._as_json(reports, text)
             if reports is None:
                 return []
         reading = self._reader.read(text[-MAX_LINE_LETTERS:])
+        if isinstance(reading, Reading) and self._phases.leaves_out(reading.phase):
+            reading = None
         if form is not None and len(self._forms) < MAX_FORMS:
             self._forms[form] = isinstance(reading, Reading)
         if (
@@ -247,22 +263,47 @@ class AutoSource(OutputSource):
         self._bar.show((shown,), stage, line, Writing.REWRITTEN)
         return True
 
-    def _as_json(self, reports: list[PrintedReport]) -> list[PrintedReport]:
+    def _as_json(self, reports: list[PrintedReport], text: str) -> list[PrintedReport]:
         """Reports as JSON count alone, from the first one on."""
         if self._began and not self._json:
             self.unusual = f"it prints {self._metric} as JSON, too, which counts alone from there"
             self._after = self._last[0]
         self._json, self._held, self.origin = True, None, None
         self._bar.end()
-        if self._after and reports[0].step is None:
-            self._after += 1
-            return [PrintedReport(each.value, self._after, each.metrics) for each in reports]
-        return reports
+        phase = self._reader.phase_in(text)
+        if phase is Phase.VALIDATION:
+            self._prefer_validation(self._json_phases, text)
+        return [
+            self._after_lines(counting)
+            for report in reports
+            for counting in self._json_phases.take(phase, report.metrics.get("epoch", report.step), report)
+        ]
+
+    def _after_lines(self, report: PrintedReport) -> PrintedReport:
+        """A report as JSON with a step after those of lines for people, if it has none."""
+        if not self._after or report.step is not None:
+            return report
+        self._after += 1
+        return replace(report, step=self._after)
+
+    def _prefer_validation(self, phases: Phases[Any], text: str) -> bool:
+        """Values of validation count alone. Returns whether they did not before."""
+        if phases.chosen is Phase.TRAINING:
+            raise ScriptError(
+                f'it gives "{self._metric}" of training, and then of validation; say which counts by a '
+                f"pattern in report.stdout, such as '^val.* {self._metric} (?P<value>\\S+)'",
+                detail=f"it printed {quoted(text)}",
+            )
+        return phases.prefer_validation()
 
     def _take(
         self, reading: Reading, text: str, line: bytes, writing: Writing, is_error: bool
     ) -> list[PrintedReport]:
         """A reading counts, unless it is of the other stream; in a bar, or as the first, it waits."""
+        if reading.phase is Phase.VALIDATION and self._prefer_validation(self._phases, text):
+            self._forms.clear()
+            if not self._began and self._held is None:  # lines of training, which do not count, have decided
+                self._stream = None
         if self._stream is None:
             self._stream = is_error
             names = (*STEP_NAMES, *_STEPS_WITHIN) if writing is Writing.WHOLE else ("epoch", *STEP_NAMES)
@@ -297,15 +338,22 @@ class AutoSource(OutputSource):
                 shown.text = plain_text(shown.latest)
                 again = self._reader.pair_in(shown.text)
                 if isinstance(again, Reading):
-                    shown.reading = replace(again, steps=shown.reading.steps)
+                    shown.reading = replace(again, steps=shown.reading.steps, phase=shown.reading.phase)
             if shown.may_be_old and shown.reading.value == self._counted:
                 continue
             self._counted = shown.reading.value
-            if self._began or self._held is not None:
-                found += [*self._begin(), self._report(shown.reading)]
-            else:
-                self._held = (time.monotonic(), shown)
+            steps = shown.reading.steps
+            epoch = next((steps[name] for name in ("epoch", *STEP_NAMES) if name in steps), None)
+            for counting in self._phases.take(shown.reading.phase, epoch, shown):
+                found += self._hold(counting)
         return found
+
+    def _hold(self, shown: _Shown) -> list[PrintedReport]:
+        """A value counts; the first one is held."""
+        if self._began or self._held is not None:
+            return [*self._begin(), self._report(shown.reading)]
+        self._held = (time.monotonic(), shown)
+        return []
 
     def _begin(self) -> list[PrintedReport]:
         """The reading that was held counts, and those after it."""
@@ -313,7 +361,7 @@ class AutoSource(OutputSource):
             return []
         (_, shown), self._held = self._held, None
         self._began = True
-        self.origin = _origin(self._metric, shown.text, is_error=bool(self._stream))
+        self.origin = origin_of(self._metric, shown.text, is_error=bool(self._stream))
         return [self._report(shown.reading)]
 
     def _step_of(self, reading: Reading) -> int | None:
@@ -331,77 +379,3 @@ class AutoSource(OutputSource):
             step += before
             self._last = (step, before, now)
         return PrintedReport(reading.value, step, dict(reading.metrics))
-
-
-def _origin(metric: str, text: str, *, is_error: bool) -> str:
-    return f"{metric} from lines such as {quoted(text)} of its {'standard error' if is_error else 'output'}"
-
-
-class PatternSource(OutputSource):
-    """Reports by a regular expression with the groups `value`, `step` and those of further metrics."""
-
-    def __init__(self, metric: str, output: str, pattern: str) -> None:
-        super().__init__(metric, output)
-        self._pattern = re.compile(pattern)
-        self._limit = SearchLimit()
-        self._bars = {False: Bar[PrintedReport](), True: Bar[PrintedReport]()}
-        self.asks = f"print lines that match {quoted(pattern)}"
-
-    def take(self, piece: Piece) -> Arrived:
-        with self._limit.watching():
-            return super().take(piece)
-
-    def end(self) -> Arrived:
-        with self._limit.watching():
-            found = [*super().end().found]
-        return Arrived(found + [report for bar in self._bars.values() for report in bar.end()])
-
-    def _read(self, line: bytes, number: int, writing: Writing, is_error: bool) -> list[PrintedReport]:
-        bar = self._bars[is_error]
-        if not line:
-            return bar.break_line()
-        text = plain_text(line)
-        try:
-            self._limit.line = line
-            found = list(self._found(text[-MAX_LINE_LETTERS:], number))
-            self._limit.line = None
-        except TimeoutError:
-            raise self._too_slow(text, number) from None
-        if found and self.origin is None:
-            self.origin = _origin(self._metric, text, is_error=is_error)
-        elif not found and self.origin is None and self._finder.looks:
-            self._note(line, number)
-        if writing is Writing.WHOLE:
-            return [*(bar.end() if found else []), *found]
-        if found:
-            step = found[-1].step
-            return bar.show(found, Stage.of_bar(line) if step is None else Stage(step), line, writing)
-        bar.hide()
-        return []
-
-    def _too_slow(self, text: str, number: int) -> ScriptError:
-        place = f"line {number:,} of {self._output}" if number else f"the last line of {self._output}"
-        return ScriptError(
-            f"the pattern of report.stdout took longer than {SEARCH_SECONDS:g} s for a line; "
-            f"repeat nothing that is repeated already: {quoted(self._pattern.pattern)}",
-            detail=f"{place}: {quoted(text)}",
-        )
-
-    def _found(self, text: str, number: int) -> Iterator[PrintedReport]:
-        for match in self._pattern.finditer(text):
-            groups = match.groupdict()
-            value = None if _CUT.match(text, match.end("value")) else number_of(groups["value"])
-            step = None if groups.get("step") is None else whole_step(groups["step"])
-            if value is None:
-                self._finder.add_unusable(text, self._fault(match, text), number)
-            elif groups.get("step") is not None and step is None:
-                self._finder.add_unusable(
-                    text, f"its step is {groups['step']!r:.60}, not a whole number", number
-                )
-            else:
-                yield PrintedReport(value, step, metrics_of(groups, self._metric))
-
-    def _fault(self, match: re.Match[str], text: str) -> str:
-        if (rest := _CUT.match(text, match.end("value"))) is None:
-            return not_a_number(match["value"])
-        return f'the pattern takes only {match["value"]!r} of "{match["value"]}{rest[0]}"'

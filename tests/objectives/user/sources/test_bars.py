@@ -15,7 +15,8 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 from hpsearch.objectives.user.output import Chunk, Piece
 from hpsearch.objectives.user.sources.lines import Reading
-from hpsearch.objectives.user.sources.output import AutoSource, OutputSource, PatternSource
+from hpsearch.objectives.user.sources.output import AutoSource, OutputSource
+from hpsearch.objectives.user.sources.pattern import PatternSource
 
 EPOCHS, BATCHES = 3, 4
 Found = list[tuple[float, int | None]]

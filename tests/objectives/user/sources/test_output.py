@@ -17,7 +17,9 @@ from hpsearch.objectives.reports import PrintedReport
 from hpsearch.objectives.user.output import Chunk, Piece
 from hpsearch.objectives.user.sources import limit, output
 from hpsearch.objectives.user.sources.base import Source
-from hpsearch.objectives.user.sources.output import AutoSource, PatternSource
+from hpsearch.objectives.user.sources.lines import LineReader
+from hpsearch.objectives.user.sources.output import AutoSource
+from hpsearch.objectives.user.sources.pattern import PatternSource
 
 Found = list[tuple[float, int | None]]
 SILENT = Piece((), {False: 0.6, True: 0.6})
@@ -217,6 +219,107 @@ def test_lines_behind_a_stray_brace_are_read_as_they_come(begin: str) -> None:
     assert [report.value for report in source.take(piece("epoch 2 val_loss 0.4\n")).found] == [0.5, 0.4]
     assert auto(begin + '{"val_loss": 0.5}\n' * 2) == [(0.5, None)] * 2, "no object follows another in one"
     assert auto(begin + '"val_loss": 0.5') == [(0.5, None)], "the program has ended"
+
+
+def phases(train: str, validation: str, *, epochs: int = 3) -> tuple[AutoSource, Found]:
+    """The reports of a program that prints these lines in each epoch: 0.1 of training, 1 of validation."""
+    source = AutoSource("loss", "output.log")
+    lines = [
+        written.replace("EPOCH", str(epoch)).replace("VALUE", str(value * epoch))
+        for epoch in range(1, epochs + 1)
+        for written, value in ((train, 0.125), (validation, 1))
+    ]
+    return source, found(source, *lines)
+
+
+LINE, RECORD = "epoch EPOCH loss VALUE\n", '"epoch": EPOCH, "loss": VALUE}\n'
+
+
+@pytest.mark.parametrize(
+    ("train", "validation"),
+    [
+        (f"training: {LINE}", f"validation: {LINE}"),
+        (f"2026-01-01 12:00:00,123 INFO [Train] {LINE}" * 3, f"2026-01-01 12:00:00,123 INFO [Val] {LINE}"),
+        ("Epoch EPOCH | trn | acc 0.5, loss VALUE\n", "Epoch EPOCH | dev | acc 0.5, loss VALUE\n"),
+        ("split=train epoch=EPOCH step=10 loss=VALUE\n", "split=test epoch=EPOCH loss=VALUE\n"),
+        (
+            "{'epoch': EPOCH, 'phase': 'train', 'loss': VALUE}\n",
+            "{'epoch': EPOCH, 'phase': 'eval', 'loss': VALUE}\n",
+        ),
+        (f"Training {LINE}".replace("\n", "\r") * 2, f"Validation {LINE}".replace("\n", "\r")),
+    ],
+)
+def test_validation_counts_alone_where_training_has_the_same_name(train: str, validation: str) -> None:
+    source, reports = phases(train, validation)
+    assert reports == [(1, 1), (2, 2), (3, 3)]
+    assert dict(source.remarks())["phases"] == (
+        "its lines that give loss of training are left out: others give it of validation"
+    )
+
+
+def test_validation_counts_alone_in_json() -> None:
+    for train, validation in (
+        ('{"split": "train", ' + RECORD, '{"split": "val", ' + RECORD),
+        ("train: {" + RECORD, "valid: {" + RECORD),
+    ):
+        source, reports = phases(train, validation)
+        assert reports == [(1, None), (2, None), (3, None)]
+        assert "left out" in dict(source.remarks())["phases"]
+
+
+def test_bars_of_training_are_left_out() -> None:
+    bars = [f"\r{{}}: {10 * at}%|##| {at}/10 [00:01, 5.0it/s, loss=VALUE]" for at in (1, 5, 10)]
+    train, validation = ("".join(bars).format(*[word] * 3) for word in ("Training", "Validation"))
+    for end in ("", "\n"):
+        source, reports = phases(train + end, validation + end)
+        assert reports == [(1, None), (2, None), (3, None)]
+        assert "left out" in dict(source.remarks())["phases"]
+
+
+@pytest.mark.parametrize(
+    ("line", "late"),
+    [
+        (f"training: {LINE}", "validation: epoch 4 loss 4\n"),
+        ('{"split": "train", ' + RECORD, '{"split": "val", "epoch": 4, "loss": 4}\n'),
+    ],
+)
+def test_training_counts_where_there_is_nothing_else(line: str, late: str) -> None:
+    source = AutoSource("loss", "output.log")
+    take = [
+        [
+            report.value
+            for report in source.take(piece(line.replace("EPOCH", each).replace("VALUE", each))).found
+        ]
+        for each in "123"
+    ]
+    assert take == [[], [1, 2], [3]]
+    assert "phases" not in dict(source.remarks())
+    assert phases(line, "", epochs=1)[1][0][0] == 0.125, "at its end, too"
+    with pytest.raises(ScriptError, match='it gives "loss" of training, and then of validation; say which'):
+        source.take(piece(late))
+
+
+def test_many_values_of_training_do_not_wait_for_ever() -> None:
+    source = AutoSource("loss", "output.log")
+    source.take(piece("".join(f"train epoch 1 step {step} loss 1\n" for step in range(101))))
+    assert len(source.take(piece("train epoch 1 step 101 loss 1\n")).found) == 1
+
+
+def test_a_line_is_of_a_phase_by_a_word_of_its_own(subtests: pytest.Subtests) -> None:
+    reader = LineReader("loss")
+    for line in (
+        "train.py: loss 1",
+        "trainer epoch 1 loss 1",
+        "train_acc 1 loss 1",
+        "train 1, val 2, loss 1",
+    ):
+        with subtests.test(line):
+            assert reader.phase_in(line) is None
+    assert LineReader("val_loss").phase_in("training: val_loss 1") is None, "the name says it"
+    assert phases("loss VALUE\n", f"validation: {LINE}")[0].remarks()[-1] == (
+        "phases",
+        "some of its lines give loss of validation, others do not say of what: both count",
+    )
 
 
 def pattern(text: str, *, of: str = r"loss (?P<value>\S+)") -> Found:
