@@ -99,7 +99,7 @@ def run_to_search(name: str, folder: str | None = None) -> tuple[Any, ModuleType
         raise ObjectiveError(f"{told}{code}; it gets no arguments here: give them defaults") from error
     finally:
         sys.argv = before
-    raise ObjectiveError(f"{told}: nothing was given to study.optimize")
+    raise ObjectiveError(f"{told}: it gave nothing to study.optimize, or to a Tuner")
 
 
 @contextmanager

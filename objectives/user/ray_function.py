@@ -1,13 +1,15 @@
 """Runs an unchanged function written for Ray Tune, `train_fn(config)`: `ray:train.py:train_fn`.
 
 `tune.report`, `tune.get_checkpoint` and `tune.get_context` ask a session of this process, which is set here.
-Nothing of Ray is started: it works on every backend, and `Tuner.fit` of the user's file is not run.
+Nothing of Ray is started: it works on every backend, and `Tuner.fit` of the user's file is not run. With
+`ray:train.py:__main__`, the file is run as a program up to its `Tuner`: the function is what that is given.
 
 Sessions are private to Ray (`_internal` in the imports), so a test fails where a newer Ray has moved them.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import math
@@ -20,6 +22,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from numbers import Number
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 from unittest import mock
 
@@ -30,7 +33,7 @@ from ray.train.v2._internal.execution import train_fn_utils
 
 from ..base import MAX_NAME_LETTERS, NothingReported, Objective, ObjectiveError, SpaceMismatch, Trial
 from ..reports import RESERVED_NAMES
-from .function import SearchBegins, load_function
+from .function import MAIN, SearchBegins, as_main, load_function, run_to_search
 from .macros import flat
 from .surroundings import told_in_variables
 
@@ -52,6 +55,9 @@ def load_ray(name: str, search: Mapping[str, Any], metric: str, folder: str | No
     Raises `ObjectiveError` if there is no such file, module or function.
     """
     with _without_searches():
+        if name.endswith(f":{MAIN}"):
+            searched, main = run_to_search(name, folder)
+            return RayObjective(searched, search, metric, main)
         function: Any = load_function(name, folder)
     return RayObjective(function, search, metric)
 
@@ -59,14 +65,18 @@ def load_ray(name: str, search: Mapping[str, Any], metric: str, folder: str | No
 class RayObjective:
     """A function, or a class, that Ray Tune could train, as an objective of hpsearch."""
 
-    def __init__(self, function: Any, search: Mapping[str, Any], metric: str) -> None:
+    def __init__(
+        self, function: Any, search: Mapping[str, Any], metric: str, main: ModuleType | None = None
+    ) -> None:
+        """`main` is the module of the program that made the function, if it was run for that."""
         self._function = function
+        self._main = main
         self._search = search
         self._metric = metric
 
     def __call__(self, trial: Trial, /) -> float:
         session = TuneSession(trial, self._metric, str(self._search.get("study", "hpsearch")))
-        with told_in_variables(trial), _set(session):
+        with told_in_variables(trial), _set(session), as_main(self._main):
             try:
                 self._run(session, deepcopy(trial.params))
             except _Done:
@@ -279,12 +289,23 @@ def _set(session: TuneSession) -> Iterator[None]:
 def _without_searches() -> Iterator[None]:
     """Let a search of the user's file end its import, and start no Ray there."""
 
-    def begin(*given: Any, **named: Any) -> NoReturn:
-        raise SearchBegins
+    def tuner(self: Any, trainable: Any = None, **named: Any) -> NoReturn:
+        raise SearchBegins(trainable)
+
+    def run(run_or_experiment: Any, *given: Any, **named: Any) -> NoReturn:
+        raise SearchBegins(run_or_experiment)
+
+    def with_parameters(trainable: Any, **given: Any) -> Any:
+        """Without Ray's store of objects, through which they would go to other machines."""
+        if not isinstance(trainable, type):
+            return functools.partial(trainable, **given)
+        setup = functools.partialmethod(trainable.setup, **given)  # type: ignore[attr-defined]
+        return type(trainable.__name__, (trainable,), {"setup": setup})
 
     with (
-        mock.patch.object(tune.Tuner, "__init__", begin),
-        mock.patch.object(tune, "run", begin),
+        mock.patch.object(tune.Tuner, "__init__", tuner),
+        mock.patch.object(tune, "run", run),
+        mock.patch.object(tune, "with_parameters", with_parameters),
         mock.patch.object(ray, "init"),
     ):
         yield

@@ -59,6 +59,10 @@ def read_optuna(path: Path, tree: ast.Module) -> FoundSearch:
         how=f"Each trial calls {called}, whose suggest_ calls get the values of this space.",
         study=path.stem,
     )
+    calls = [call for call in nodes_of(tree, ast.Call) if name_of(call) == "optimize"]
+    if name == MAIN and len({ast.dump(call.args[0]) for call in calls if call.args}) > 1:
+        told = "optimize has several objectives: the one that the program reaches first is searched"
+        found.note(calls[0], told)
     if unread is not None:
         told = f"what optimize is given cannot be read; this is {objective.function.name}: check it"
         found.note(unread, told)

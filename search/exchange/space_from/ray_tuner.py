@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ....objectives.user.function import MAIN
 from ...errors import UsageError
 from ..draws import HELPER, RAW, Draw, Unsaid, floored, multiples, normal, rounded
 from .found import FoundParameter, FoundSearch
@@ -96,10 +97,11 @@ class _Tuner:
 
     def read(self) -> FoundSearch:
         name = self._trainable()
+        called = f"what {self._path.name} gives to its Tuner" if name == MAIN else f"{name}(config)"
         self._found = found = FoundSearch(
             source=self._path,
             objective=f"ray:{self._path}:{name}",
-            how=f"Each trial calls {name}(config) with these values; a step is a report of its own.",
+            how=f"Each trial calls {called} with these values; a step is a report of its own.",
             study=self._path.stem,
         )
         space = self._given.get("param_space", self._given.get("config"))
@@ -111,7 +113,7 @@ class _Tuner:
     # The function
 
     def _trainable(self) -> str:
-        """The name at the top of the file that the tuner is given, perhaps with resources or parameters."""
+        """The name at the top of the file that the tuner is given, perhaps with resources; or `MAIN`."""
         node = self._given.get("trainable") or self._given.get("run_or_experiment")
         node = self._call.args[0] if self._call.args else node
         while isinstance(node, ast.Call) and name_of(node) == "with_resources" and node.args:
@@ -124,12 +126,9 @@ class _Tuner:
                 node = node.args[0]
             if isinstance(node, ast.Name) and self._is_at_top(node.id):
                 return node.id
-        shown = "nothing" if node is None else ast.unparse(node)
-        line = self._call.lineno
-        raise UsageError(
-            f"{self._path}:{line}: the tuner is given {shown}, which is no function at the top of the file; "
-            f"write there `trainable = {shown}`, and give the tuner that name"
-        )
+        if node is None:
+            raise UsageError(f"{self._path}:{self._call.lineno}: the tuner is given no function")
+        return MAIN
 
     def _is_at_top(self, name: str) -> bool:
         defined = (node for node in self._tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef))

@@ -97,6 +97,34 @@ def test_a_report_without_the_metric_names_what_it_has(metrics: Any, told: str, 
     assert told in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "Tuner(nested, param_space={})",
+        "Tuner(tune.with_parameters(train, data=data), param_space={})",
+        "Tuner(lambda config: train(config, data), param_space={})",
+        "Tuner(tune.with_resources(tune.with_parameters(Steps, data=data), {'cpu': 1}))",
+        "run(tune.with_parameters(train, data=data), config={})",
+    ],
+)
+def test_whatever_a_tuner_is_given_runs_unchanged(given: str, tmp_path: Path) -> None:
+    from hpsearch.objectives.user.ray_function import load_ray
+
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import pickle\nfrom ray import tune\n"
+        "def train(config, data):\n    assert pickle.loads(pickle.dumps(train)) is train\n"
+        "    tune.report({'loss': config['x'] * sum(data)})\n"
+        "class Steps(tune.Trainable):\n"
+        "    def setup(self, config, data):\n        self.x = config['x'] * sum(data)\n"
+        "    def step(self):\n        return {'loss': self.x, 'done': True}\n"
+        "def main():\n    data = [1, 2]\n    def nested(config):\n        train(config, data)\n"
+        f"    tune.{given}.fit()\n"
+        "if __name__ == '__main__':\n    main()\n"
+    )
+    assert load_ray(f"ray:{path}:__main__", {}, "loss")(Heard({"x": 0.5}, tmp_path)) == 1.5
+
+
 def test_a_report_of_ray_before_its_mapping_is_told_what_to_write(tmp_path: Path) -> None:
     from ray import tune
 

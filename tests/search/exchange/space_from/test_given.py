@@ -145,10 +145,18 @@ def test_what_cannot_be_followed_is_read_from_the_function_that_suggests_and_sai
     assert "what optimize is given cannot be read; this is objective: check it" in text
 
 
+def test_of_several_searches_the_first_is_searched_and_that_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(script("guarded", "Objective(2)") + "    optuna.create_study().optimize(Objective(3))\n")
+    text = proposal(path)
+    assert yaml.safe_load(text)["parameters"]["x"] == {"min": 0.0, "max": 2.0}
+    assert "the one that the program reaches first is searched" in text
+
+
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("x = 1", "train.py ended before it began a search: nothing was given to study.optimize"),
+        ("x = 1", "train.py ended before it began a search: it gave nothing to study.optimize"),
         ("raise SystemExit(2)", "with exit code 2; it gets no arguments here: give them defaults"),
         ("import optuna\noptuna.create_study().optimize(3)", "searches a int, not a function"),
     ],

@@ -244,14 +244,8 @@ def test_what_cannot_be_read_is_said_with_its_line(read: Read, statement: str, t
         ),
         ("def objective(trial):\n    return trial.suggest_float('x', 0, y)\n", "found no parameter"),
         (
-            "from ray import tune\nclass A:\n  def f(self, config): ...\n"
-            "tune.Tuner(A().f, param_space={'x': tune.uniform(0, 1)})\n",
-            "which is no function at the top of the file",
-        ),
-        (
-            "from ray import tune\ndef f(config, d): ...\n"
-            "tune.run(tune.with_parameters(f, d=1), config={'x': tune.uniform(0, 1)})\n",
-            "write there `trainable = tune.with_parameters(f, d=1)`",
+            "from ray import tune\ntune.Tuner(param_space={'x': tune.uniform(0, 1)})\n",
+            "train.py:2: the tuner is given no function",
         ),
     ],
 )
@@ -282,6 +276,17 @@ def test_a_loop_that_trains_is_not_written_out(read: Read) -> None:
     )
     spec, _ = read(OBJECTIVE.format(body + "for c in range(999):\n                trial.report(1.0, a)"))
     assert spec.parameters.keys() == {"x"}
+
+
+@pytest.mark.parametrize("given", ["A().f", "tune.with_parameters(g, d=1)", "lambda config: g(config, 1)"])
+def test_whatever_a_tuner_is_given_is_found_by_running_the_program(read: Read, given: str) -> None:
+    _, text = read(
+        "from ray import tune\nclass A:\n  def f(self, config): ...\ndef g(config, d): ...\n"
+        f"tune.Tuner({given}, param_space={{'x': tune.uniform(0, 1)}})\n"
+    )
+    content = yaml.safe_load(text)
+    assert content["objective"] == f"ray:{_file(text)}:__main__"
+    assert content["parameters"] == {"x": {"min": 0.0, "max": 1.0}}
 
 
 def test_a_param_space_becomes_a_space_of_nested_names(read: Read) -> None:
