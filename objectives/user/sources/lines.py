@@ -44,6 +44,7 @@ _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
 _EPOCHS = re.compile(r"(?<![A-Za-z])epochs?(?![A-Za-z])", re.IGNORECASE)
 _PROGRESS = re.compile(r"\d%\||\d(?:it|s|steps?|batch)/(?:s|it)\b")
 _BRACES = re.compile(r"\{[^{}]*\}")
+_BRACE = re.compile(r"([{}])")
 _NOT_LITERAL = re.compile(rf"{_WRAPPED[:-1]}({NUMBER})(?:,[^()]*)?\)", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"""(?<![\w'"])([-+]?(?:nan|inf(?:inity)?))(?![\w'"])""", re.IGNORECASE)
 # Words before the metric's name that make it another quantity: directly before it, and anywhere before it.
@@ -113,6 +114,8 @@ class LineReader:
             return in_row
         if self._metric not in text:
             return None
+        if len(text) >= LONGEST_DICTIONARY and _open_braces(text) < 0:
+            return f"its object is longer than {LONGEST_DICTIONARY:,} letters"
         if "{" in text and (found := self._in_dictionary(text)) is not None:
             return found
         if (found := self.pair_in(text)) is not None:
@@ -123,20 +126,18 @@ class LineReader:
     def pair_in(self, text: str) -> Reading | str | None:
         """The value directly after the metric's name."""
         readings = []
-        for pair in self._pair.finditer(text):
+        outer = _without_inner(text) if text.count("{") > 1 else text
+        for pair in self._pair.finditer(outer):
             if self._metric not in pair[0]:
                 continue  # in other letters, large or small
-            before = text[: pair.start()]
-            if _open_braces(before) > 1:
-                return _INSIDE
-            if (other := self._other_quantity(before)) is not None:
+            if (other := self._other_quantity(outer[: pair.start()])) is not None:
                 return other
             readings.append(float(pair[1]))
         if not readings:
-            return None
+            return _INSIDE if outer != text and self._pair.search(text) else None
         if any(value != readings[0] for value in readings[1:]) and readings[0] == readings[0]:
             return "it has several values"
-        steps, fractions = steps_in(text, self._last)
+        steps, fractions = steps_in(outer, self._last)
         return Reading(readings[0], {}, steps, fractions, progress=_PROGRESS.search(text) is not None)
 
     def _other_quantity(self, before: str) -> str | None:
@@ -237,6 +238,19 @@ def _steps_of(record: Mapping[Any, Any]) -> dict[str, int]:
 
 def _open_braces(text: str) -> int:
     return text.count("{") - text.count("}")
+
+
+def _without_inner(text: str) -> str:
+    """A text without what stands in braces within braces, and without its keys."""
+    depth = 0
+    kept: list[str] = []
+    for part in _BRACE.split(text):
+        depth = max(depth - (part == "}"), 0)
+        if part == "{" and depth:
+            kept[-1] = kept[-1].rpartition(",")[0]
+        kept.append(part if depth <= 1 else "")
+        depth += part == "{"
+    return "".join(kept)
 
 
 def _dictionaries(text: str) -> Iterator[dict[Any, Any]]:

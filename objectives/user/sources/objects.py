@@ -15,13 +15,12 @@ from collections.abc import Iterator
 
 from ...reports import MAX_LINE_BYTES, Line, Writing
 from .base import plain_text
-from .lines import as_dictionary
 
 _TEXT = re.compile(r""""(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'""")  # a brace in it opens nothing
 _OPENS = re.compile(r"""\{\s*(?:$|['"].*[,:{\[('"]\s*$)""")
 _GOES_ON = (",", "{", "[", "(", ":", '"', "'")  # at the end of a line: the object's next one follows
 _PART = re.compile(
-    r"""["'{\[(]|(?:[-+]?[\d.]+(?:e[-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)|true|false|null|none)[\])]*,?$""",
+    r"""["'{\[(]|[a-z_$][\w$]*:|(?:[-+]?[\d.]+(?:e[-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)|true|false|null|none)[\])]*,?$""",
     re.IGNORECASE,
 )
 
@@ -42,7 +41,8 @@ class ObjectLines:
     @staticmethod
     def may_open(text: bytes) -> bool:
         """Whether an object may be open behind a part of the output."""
-        return text.count(b"{") != text.count(b"}") or text.rfind(b"{") > text.rfind(b"}")
+        is_open = text.count(b"{") != text.count(b"}") or text.rfind(b"{") > text.rfind(b"}")
+        return is_open and b"\0" not in text  # which only binary output has
 
     def take(self, line: bytes, number: int, writing: Writing) -> Iterator[Line]:
         """The lines that can be read now, with their numbers; an object has that of its first line."""
@@ -61,9 +61,8 @@ class ObjectLines:
         self._depth += _depth_of(text)
         if self._depth > 0 and self._size <= MAX_LINE_BYTES:
             return
-        whole = " ".join(self._texts)
-        if self._depth <= 0 and as_dictionary(whole[whole.find("{") : whole.rfind("}") + 1]) is not None:
-            yield whole.encode(), self._lines[0][1], Writing.WHOLE
+        if self._depth <= 0:
+            yield " ".join(self._texts).encode(), self._lines[0][1], Writing.WHOLE
             self._lines.clear()
         yield from self.end()
 

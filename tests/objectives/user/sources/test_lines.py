@@ -32,6 +32,7 @@ from hpsearch.objectives.user.sources.lines import LineReader, Reading, steps_in
         ("val_loss 0.41 epoch 3", 0.41, {"epoch": 3}),
         ("val_loss 0.4 best step 3", 0.4, {}),
         ("remaining steps: 5 val_loss 0.4", 0.4, {}),
+        ("{best: {val_loss: 0.1, epoch: 2}, epoch: 3, val_loss: 0.4}", 0.4, {"epoch": 3}),
         ("epochs 10 val_loss 0.4", 0.4, {}),
         ("epochs: 3/10 val_loss 0.4", 0.4, {"epoch": 3}),
         ("step 1.000.500 val_loss 0.4", 0.4, {"step": 1_000_500}),

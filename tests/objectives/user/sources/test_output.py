@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pprint
 import random
+import re
 import signal
 from typing import Any
 
@@ -195,6 +196,8 @@ def records() -> list[dict[str, Any]]:
         lambda record: json.dumps([record], indent=2),
         lambda record: json.dumps(record, indent=2).replace("\n", "\r\n"),
         lambda record: pprint.pformat(record, width=30),
+        lambda record: pprint.pformat({**record, "model": object(), "note": ""}, width=30),
+        lambda record: re.sub('"(\\w+)":', r"\1:", json.dumps(record, indent=2)),
         lambda record: "metrics " + pprint.pformat(record, width=30, sort_dicts=False),
         str,
     ],
@@ -210,6 +213,13 @@ def test_an_object_over_several_lines_is_one_record(written: Any) -> None:
     source._finder._looked = 1 << 30
     assert found(source, '{\n"a": 1\n}\n', text) == expected, "one that does not matter was not kept"
     assert auto(text.rstrip("\n")) == expected, "the last line has not ended"
+
+
+def test_of_an_object_that_is_too_long_no_value_is_taken() -> None:
+    source = AutoSource("val_loss", "output.log")
+    inner = [{"val_loss": 0.001, "note": "a" * 30}] * 300
+    assert found(source, f"{{'val_loss': 0.5, 'earlier': {inner}}}\n") == []
+    assert "its object is longer than 8,192 letters" in source.near_misses[0]
 
 
 @pytest.mark.parametrize("begin", ["{\n", "if (x) {\n", '{\n"a": 1,\n', "{'a': 1,\n"])
