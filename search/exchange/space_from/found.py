@@ -9,6 +9,7 @@ from typing import Any
 
 from ....spaces.relations import NAME
 from ...trials.yaml_text import one_line, text_of
+from .syntax import file_of
 
 When = dict[str, Any] | str | None
 MAX_NOTES = 60  # comments about what cannot be read; a program may have thousands of such calls
@@ -54,14 +55,15 @@ class FoundSearch:
 
     def note(self, node: Any, text: str) -> None:
         """Say something about a line of the source."""
-        line = f"line {node.lineno}: {text}"
+        line = f"{file_of(node, self.source).name}, line {node.lineno}: {text}"
         if line not in self.notes:
             self.notes.append(line)
 
     def add(self, parameter: FoundParameter) -> None:
         """Add a parameter, if a space can name it and it is not there yet."""
         if not NAME.fullmatch(parameter.name):
-            self.notes.append(f"line {parameter.line}: a space cannot name {parameter.name!r}")
+            line = f"{self.source.name}, line {parameter.line}"
+            self.notes.append(f"{line}: a space cannot name {parameter.name!r}")
             return
         self.parameters.append(parameter)
 
@@ -71,7 +73,7 @@ class FoundSearch:
         yield f"# Read from {name}, which stays as it is: check it, then hpsearch run it."
         yield f"# {self.how}"
         for note in self.notes[:MAX_NOTES]:
-            yield f"# {one_line(f'{self.source.name}, {note}')}"
+            yield f"# {one_line(note)}"
         if len(self.notes) > MAX_NOTES:
             yield f"# and {len(self.notes) - MAX_NOTES} more such lines"
         yield "version: 1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 from ....spaces import SpaceError, loads
@@ -9,6 +10,7 @@ from ...errors import UsageError
 from .optuna_study import is_of_optuna, read_optuna
 from .ray_tuner import is_of_ray, read_ray
 from .scripts import tree_of
+from .syntax import name_of, nodes_of, with_local_imports
 
 
 def proposal_of_search(source: Path) -> str | None:
@@ -17,6 +19,8 @@ def proposal_of_search(source: Path) -> str | None:
     Raises `UsageError` where it cannot be read.
     """
     tree = tree_of(source)
+    if not is_of_optuna(tree) and any(name_of(call) == "optimize" for call in nodes_of(tree, ast.Call)):
+        tree = with_local_imports(tree, source, tree_of)
     try:
         if is_of_optuna(tree):
             found = read_optuna(source, tree)
@@ -26,7 +30,7 @@ def proposal_of_search(source: Path) -> str | None:
             return None
     except RecursionError as error:
         raise UsageError(f"{source}: not Python that can be read: it is nested too deeply") from error
-    notes = "; ".join(f"{source.name}, {note}" for note in found.notes[:5])
+    notes = "; ".join(found.notes[:5])
     if not found.parameters:
         raise UsageError(f"{source}: found no parameter that a space can hold; {notes or 'it has none'}")
     text = "\n".join(found.lines()) + "\n"

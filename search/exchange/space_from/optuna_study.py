@@ -16,7 +16,7 @@ from .found import FoundSearch
 from .given import Function, Given, Objective, free_name
 from .scope import Scope, Unreadable
 from .suggestions import Suggestions
-from .syntax import keywords, name_of, nodes_of
+from .syntax import file_of, keywords, name_of, nodes_of
 
 DEFAULT_TRIALS = 30
 PRUNERS = {  # Optuna's names of pruners: the method of a space, and its options by Optuna's names
@@ -168,9 +168,10 @@ def _check_arguments(path: Path, tree: ast.Module, function: Function) -> None:
     needed = len(given.posonlyargs) + len(given.args) - len(given.defaults)
     if needed != 1:
         bound = f"{free_name(tree, 'tuned')} = functools.partial({function.name}, ...)"
+        place = f"{file_of(function, path)}:{function.lineno}"
         raise UsageError(
-            f"{path}:{function.lineno}: {function.name}() takes {needed} arguments, and an objective takes a "
-            f"trial: bind the others at the top of the file, {bound}"
+            f"{place}: {function.name}() takes {needed} arguments, and an objective takes a trial: "
+            f"bind the others at the top of the file, {bound}"
         )
 
 

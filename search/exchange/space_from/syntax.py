@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
+FILE = "file"  # the attribute of nodes that are of another file than the script
 Bounds = tuple[float | None, float | None]  # the least and the largest value; None: no limit
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -74,6 +76,28 @@ def imports(tree: ast.AST) -> dict[str, list[str]]:
             for each in node.names:
                 imported.setdefault(each.asname or each.name, []).append(package)
     return imported
+
+
+def with_local_imports(tree: ast.Module, source: Path, parse: Callable[[Path], ast.Module]) -> ast.Module:
+    """A script with what the files beside it define, from which it imports: `from model import objective`."""
+    body = [*tree.body]
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module and node.level <= 1:
+            path = source.parent.joinpath(*node.module.split(".")).with_suffix(".py")
+            if not path.is_file() or path == source:
+                continue
+            for each in parse(path).body:
+                if isinstance(each, ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign):
+                    for inside in ast.walk(each):
+                        vars(inside)[FILE] = path
+                    body.append(each)
+    return ast.Module(body, [])
+
+
+def file_of(node: ast.AST, source: Path) -> Path:
+    """The file that a node of a script is of, which may be one that it imports."""
+    path: Path = vars(node).get(FILE, source)
+    return path
 
 
 def assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.expr]]:

@@ -145,6 +145,36 @@ def test_what_cannot_be_followed_is_read_from_the_function_that_suggests_and_sai
     assert "what optimize is given cannot be read; this is objective: check it" in text
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [("objective", "objective"), ("Objective(0.5)", "__main__"), ("lambda t: both(t, 2)", "__main__")],
+)
+def test_an_objective_from_a_file_beside_it_is_read_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, name: str
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "model_beside", raising=False)
+    (tmp_path / "model_beside.py").write_text(
+        "HIGH = 4.0\ndef objective(trial):\n    return trial.suggest_float('x', 0, HIGH)\n"
+        "def both(trial, times):\n    trial.suggest_float('y', 0, far())\n    return objective(trial) * times\n"
+        "class Objective:\n    def __init__(self, low):\n        self.low = low\n"
+        "    def __call__(self, trial):\n        return objective(trial) + trial.suggest_float('z', self.low, 1)\n"
+    )
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import optuna\nfrom model_beside import Objective, both, objective\nif __name__ == '__main__':\n"
+        f"    optuna.create_study(direction='maximize').optimize({given})\n"
+    )
+    text = proposal(path)
+    space = yaml.safe_load(text)
+    assert (space["objective"], space["goal"]) == (f"optuna:{path}:{name}", "maximize")
+    assert space["parameters"]["x"] == {"min": 0.0, "max": 4.0}
+    assert ("z" in space["parameters"]) is given.startswith("Objective")
+    assert ("# model_beside.py, line 5: " in text) is ("both" in given), "what cannot be read is in that file"
+    if "both" not in given:
+        assert load_optuna(space["objective"], {})(Heard({"x": 1.0, "z": 1.0})) in (1.0, 2.0)
+
+
 def test_of_several_searches_the_first_is_searched_and_that_is_said(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(script("guarded", "Objective(2)") + "    optuna.create_study().optimize(Objective(3))\n")
