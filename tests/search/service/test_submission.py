@@ -70,6 +70,7 @@ CODE: list[Any] = [
     "mine.py:train",
     "mine:train",
     "optuna:mine.py:train",
+    "optuna:mine.py:__main__",
     {"command": ["python", "mine.py", "${args}"]},
 ]
 
