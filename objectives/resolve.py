@@ -105,8 +105,8 @@ def check_name(name: str, folder: str | None = None) -> None:
     if name == REMOTE:
         return
     if ":" in name:
-        from .user.function import find_source
+        from .user.function import check_function
 
-        find_source(name, folder)
+        check_function(name, folder)
     else:
         check_built_in(name)

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import os
 import re
+import symtable
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,13 +17,14 @@ from types import ModuleType
 from typing import Any, Literal
 
 from ..base import Objective, ObjectiveError
-from .places import placed
+from .places import near_file, placed
 
 Library = Literal["optuna", "ray"]
 LIBRARIES: tuple[Library, ...] = ("optuna", "ray")  # whose functions run as they are
-
-
 MAIN = "__main__"  # stands for what a program gives to its own search, in place of a function's name
+MOST_NAMES = 10  # that a message lists
+# What may give a module names that its text does not show.
+_UNSEEN = {"*", "exec", "globals", "locals", "vars", "setattr", "modules", "__dict__", "__getattr__"}
 
 
 class SearchBegins(BaseException):
@@ -113,6 +115,54 @@ def as_main(module: ModuleType | None) -> Iterator[None]:
         sys.modules[MAIN] = before
 
 
+def check_function(name: str, folder: str | None = None) -> None:
+    """Raise `ObjectiveError` if there is no such file or module, or by its text no such function in it.
+
+    Imports none of it.
+    """
+    source = find_source(name, folder)
+    function, *_ = _split(name)[1].split(".")
+    defined = _names_defined(source)
+    if defined is None or function in (MAIN, *defined):
+        return
+    if source.name == "__init__.py" and any(source.parent.glob(f"{function}*")):
+        return  # a module of a package is a name in it, once it is imported
+    from ...trainer.config.rules import did_you_mean
+
+    hint = did_you_mean(function, [*defined])
+    listed = [each for each, is_function in defined.items() if is_function] or [*defined]
+    if not hint:
+        more = f" and {len(listed) - MOST_NAMES} more" if len(listed) > MOST_NAMES else ""
+        hint = f"; it defines {', '.join(listed[:MOST_NAMES])}{more}" if listed else "; it defines nothing"
+    raise ObjectiveError(f'objective "{name}": {source} has no "{function}"{hint}')
+
+
+def _names_defined(source: Path) -> dict[str, bool] | None:
+    """The names that a module defines, with whether each is a function or a class.
+
+    None if its text does not show them all, or is no Python, which its import tells best.
+    """
+    try:
+        text = source.read_bytes()
+        tree, table = ast.parse(text), symtable.symtable(text, str(source), "exec")
+    except (SyntaxError, ValueError, RecursionError, OSError):
+        return None
+    used = {
+        getattr(node, field, None)
+        for node in ast.walk(tree)
+        for field in ("id", "attr", "name")  # of names, attributes, and definitions and imports
+    }
+    if used & _UNSEEN:
+        return None
+    names = {
+        symbol.get_name(): symbol.is_namespace()
+        for symbol in table.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported()
+    }
+    declared = (name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names)
+    return names | {name: False for name in declared if name not in names}
+
+
 def find_source(name: str, folder: str | None = None) -> Path:
     """The source file of a user's function, found without importing it; a file may be in `folder`.
 
@@ -124,7 +174,7 @@ def find_source(name: str, folder: str | None = None) -> Path:
         if not path.is_file():
             beside = "" if folder in (None, str(path.parent)) else f", nor in {folder}"
             problem = f'objective "{name}": there is no file {path}{beside}'
-            raise ObjectiveError(problem + _library_meant(name))
+            raise ObjectiveError(problem + (_library_meant(name) or near_file(module_name, folder)))
         return path
     for stem in _stems(module_name):
         for candidate in (stem.with_suffix(".py"), stem / "__init__.py"):
@@ -139,7 +189,9 @@ def find_source(name: str, folder: str | None = None) -> Path:
 def _library_meant(name: str) -> str:
     """A hint where the name begins with a misspelt library, as `optuan:train.py:objective`."""
     first, *others = name.split(":")
-    near = difflib.get_close_matches(first.lower(), LIBRARIES, 1) if len(others) > 1 else []
+    near = []
+    if len(others) > 1 and first not in LIBRARIES:
+        near = difflib.get_close_matches(first.lower(), LIBRARIES, 1)
     return f'; did you mean "{":".join([*near, *others])}"?' if near else ""
 
 

@@ -77,7 +77,7 @@ def missing(command: Sequence[str], folder: str | None) -> Iterator[tuple[int, s
             yield place, _no_file(command[place], folder)
     program = command[0]
     if program not in PYTHONS and "/" not in program and program != "${env}" and not shutil.which(program):
-        near = _near(program, folder, program=True)
+        near = near_file(program, folder, program=True)
         yield 0, f'there is no program "{program}" on the PATH{near}'
     if (at := _module(command)) is not None:
         name = command[at]
@@ -185,10 +185,10 @@ def _no_file(name: str, folder: str | None) -> str:
         if path.is_dir():
             return f'"{name}" is a folder, not a file'
     where = str(path.parent) if Path(name).expanduser().is_absolute() else " or ".join(folders)
-    return f'there is no file "{name}" in {where}{_near(name, folder)}'
+    return f'there is no file "{name}" in {where}{near_file(name, folder)}'
 
 
-def _near(name: str, folder: str | None, *, program: bool = False) -> str:
+def near_file(name: str, folder: str | None, *, program: bool = False) -> str:
     """What was probably meant: a file with such a name, there or in a folder below, or a program."""
     path = Path(name).expanduser()
     names: dict[str, str] = {}

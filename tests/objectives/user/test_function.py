@@ -81,12 +81,12 @@ def test_a_file_of_another_folder_finds_what_stands_beside_it(write: Write) -> N
 
 def test_a_module_of_an_editable_install_is_found() -> None:
     """As this project's own is here: its folder is not on the path."""
-    assert find_source("hpsearch.objectives.gpt.lora:lora").name == "lora.py"
-    check_name("hpsearch.objectives.gpt.lora:lora")
+    assert find_source("hpsearch.objectives.gpt.lora:train").name == "lora.py"
+    check_name("hpsearch.objectives.gpt.lora:train")
 
 
 def test_finding_a_source_does_not_import_it(write: Write) -> None:
-    write(never_c="raise SystemExit('imported')\n", pkg_c__inner=TRAIN)
+    write(never_c="raise SystemExit('imported')\n" + TRAIN, pkg_c__inner=TRAIN)
     check_name("never_c:train")
     check_name("pkg_c.inner:train")
     assert "never_c" not in sys.modules and "pkg_c" not in sys.modules
@@ -102,12 +102,52 @@ def test_finding_a_source_does_not_import_it(write: Write) -> None:
         ("mine_d:", 'write "module:function"'),
         ("mine_d:1x", 'write "module:function"'),
         ("mine_d:a b", 'write "module:function"'),
+        ("optuna:mine_b.py:train", r"there is no file .*/mine_b\.py, did you mean mine_d\.py\?$"),
+        ("optuan:mine_b.py:train", r'did you mean "optuna:mine_b\.py:train"\?$'),
+        ("mine_d:trian", r'mine_d\.py has no "trian", did you mean "train"\?$'),
+        ("ray:mine_d.py:zzz", r'mine_d\.py has no "zzz"; it defines Deep, train$'),
+        ("optuna:./mine_d.py:zzz.train", r'has no "zzz"; it defines'),
         ("lara", 'no objective "lara"; did you mean "lora"'),
     ],
 )
 def test_a_name_that_names_nothing_is_refused_before_the_search(write: Write, name: str, said: str) -> None:
+    write(mine_d="import os\nLIMIT = 1\nclass Deep:\n    pass\n" + TRAIN)
     with pytest.raises(ObjectiveError, match=said):
         check_name(name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from os import getcwd as train",
+        "train = None",
+        "if len('a') > 2:\n    pass\nelse:\n    def train(t): ...",
+        "with open('/dev/null') as train: pass",
+        "def make():\n    global train\n    train = 1\nmake()",
+        "print(train := print)",
+        "from os.path import *",
+        "exec('train = 1')",
+        "globals()['train'] = 1",
+        "import sys\nsys.modules[__name__].train = 1",
+        "def __getattr__(name): ...",
+        "def train(:",
+        "\0",
+    ],
+)
+def test_a_name_that_a_text_may_define_is_left_to_the_import(write: Write, text: str) -> None:
+    write(mine_i=f"{text}\n")
+    check_name("optuna:mine_i.py:train")
+
+
+def test_a_program_that_is_run_to_its_search_needs_no_name(write: Write) -> None:
+    write(mine_k="x = 1\n")
+    check_name("optuna:mine_k.py:__main__")
+
+
+def test_a_module_of_a_package_is_a_name_in_it(write: Write) -> None:
+    folder = write(pkg_j__inner="x = 1\n" + TRAIN)
+    (folder / "pkg_j" / "__init__.py").write_text("from .inner import x\n")
+    check_name("pkg_j:inner.train")
 
 
 @pytest.mark.parametrize(

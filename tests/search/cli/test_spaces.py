@@ -325,12 +325,12 @@ def test_validate_never_imports_the_objective_unless_asked(cli: Cli, objective: 
     ("text", "said"),
     [
         (
-            "import nowhere_at_all\n",
+            "import nowhere_at_all as train\n",
             "cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all' (*own.py:1)",
         ),
         ("x = 1\ndef train(:\n", "cannot be imported: SyntaxError: *(*own.py:2)"),
-        ("import sys\nsys.exit(3)\n", "cannot be imported: SystemExit: 3 (*own.py:2)"),
-        ("def trian(trial): ...\n", '*own.py has no "train", did you mean "trian"?'),
+        ("import sys as train\ntrain.exit(3)\n", "cannot be imported: SystemExit: 3 (*own.py:2)"),
+        ("train = 1\ndel train\ndef trian(trial): ...\n", '*own.py has no "train", did you mean "trian"?'),
         ("train = 3\n", '*"train" is a int, not a function'),
     ],
 )
