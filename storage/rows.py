@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from itertools import takewhile
 from typing import Any
 
 import sqlalchemy
@@ -162,10 +163,11 @@ def write_trial(
             connection.execute(TRIALS.update().where(TRIALS.c.trial_id == old.row).values(**life))
     key = {"trial_id": old.row}
     values = enumerate(trial.values or ()) if has_new_values else ()
-    reports = trial.intermediate_values.items()
+    reports = trial.intermediate_values  # new ones are at its end: there may be thousands before them
+    added = [*takewhile(lambda step: step not in old.steps, reversed(reports))][::-1]
     _insert_all(connection, VALUES, [key | _value_row(*each) for each in values])
     _insert_all(connection, PARAMS, [key | _param_row(trial, n) for n in trial.params if n not in old.params])
-    _insert_all(connection, REPORTS, [key | _report_row(s, v) for s, v in reports if s not in old.steps])
+    _insert_all(connection, REPORTS, [key | _report_row(step, reports[step]) for step in added])
     new = StoredTrial.of(trial, old.row)
     write_attrs(connection, _USER, key, new.user, old.user)
     write_attrs(connection, _SYSTEM, key, new.system, old.system)

@@ -143,7 +143,7 @@ def _names_defined(source: Path) -> dict[str, bool] | None:
     None if its text does not show them all, or is no Python, which its import tells best.
     """
     try:
-        text = source.read_bytes()
+        text = importlib.util.decode_source(source.read_bytes())
         tree, table = ast.parse(text), symtable.symtable(text, str(source), "exec")
     except (SyntaxError, ValueError, RecursionError, OSError):
         return None

@@ -5,6 +5,7 @@ Every database is a real SQLite file; who holds its write lock is a real second 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import shutil
@@ -136,6 +137,32 @@ def test_the_rows_are_the_same_where_every_step_is_flushed(
     tell_a_story(live)
     live.flush()
     assert rows(tmp_path / "live.db") == rows(tmp_path / "optuna.db")
+
+
+class Seen(frozenset[int]):
+    """Steps that count how often one is looked up."""
+
+    looks = 0
+
+    def __contains__(self, step: object) -> bool:
+        self.looks += 1
+        return super().__contains__(step)
+
+
+def test_a_report_costs_the_same_however_many_came_before_it(tmp_path: Path, opened: Any) -> None:
+    live = LiveStorage(opened(), "s")
+    study = optuna.load_study(study_name="s", storage=live)
+    trial = study.ask()
+    for step in (*range(1, 200), 0):
+        trial.report(0.5, step)
+    live.flush()
+    steps = Seen(live._written[0].steps)
+    live._written[0] = dataclasses.replace(live._written[0], steps=steps)
+    for step in (200, 201):
+        trial.report(0.5, step)
+    live.flush()
+    assert steps.looks == 3, "of two new ones and the one before them"
+    assert len(rows(tmp_path / "a.db")["trial_intermediate_values"]) == 202
 
 
 def test_times_are_read_back_as_they_were(opened: Any) -> None:
