@@ -116,7 +116,10 @@ class Wanted:
     def to(self, desired: Desired, by: str | None, now: float) -> Wanted:
         """What is wanted once somebody asks for `desired`; to run again forgets why it failed."""
         changed = now if desired != self.desired else self.changed
-        again = self.forgiven() if desired == "run" else replace(self, preempted=None)
+        if desired == "run":
+            again = self.forgiven()
+        else:  # what it has lost by making room ends here
+            again = self if self.preempted is None else self.goes_on(self.preempted.cost(now))
         return replace(again, desired=desired, by=by, changed=changed)
 
     def forgiven(self) -> Wanted:

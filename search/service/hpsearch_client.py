@@ -73,13 +73,17 @@ class Server:
         self.url = url.rstrip("/")
         self.timeout = timeout
         self.token = token or os.environ.get("HPSEARCH_TOKEN") or _local_token(self.url)
+        self._is_own = self.token is not None and self.token == _local_token(self.url)
         self._parts = parts
         self._mine = threading.local()
 
     def call(self, method: str, path: str, body: Optional[Answer] = None, wait: float = 0.0) -> Answer:
         """Make a request, whose answer may take `wait` seconds longer. Raises `Refused` or `OSError`."""
         data = None if body is None else json.dumps(_in_json(body)).encode()
+        token = self.token
         status, headers, answer = self._exchange(method, path, data, self.timeout + wait)
+        if status == 401 and self._has_another_than(token):
+            status, headers, answer = self._exchange(method, path, data, self.timeout + wait)
         return _checked(status, headers, answer)
 
     def send(self, path: str, file: BinaryIO) -> Answer:
@@ -87,7 +91,7 @@ class Server:
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         headers = {"Content-Type": "application/zip", "Content-Length": str(size)}
-        connection = self._connection(self.timeout + 60.0)
+        connection, token = self._connection(self.timeout + 60.0), self.token
         try:
             connection.request("PUT", self._path(path), file, self._headers(headers))
             response = connection.getresponse()
@@ -95,16 +99,21 @@ class Server:
         except (http.client.HTTPException, OSError) as error:
             self.close()
             raise _as_os_error(error) from error
+        if response.status == 401 and self._has_another_than(token):
+            return self.send(path, file)
         return _checked(response.status, response.headers, answer)
 
     def fetch(self, path: str, file: BinaryIO) -> bool:
         """Write what is at a path into a file; False for nothing. Raises `Refused` or `OSError`."""
-        connection = self._connection(self.timeout + 60.0)
+        connection, token = self._connection(self.timeout + 60.0), self.token
         try:
             connection.request("GET", self._path(path), headers=self._headers({}))
             response = connection.getresponse()
             if response.status != 200:
-                _checked(response.status, response.headers, response.read(LARGEST_ANSWER))
+                answer = response.read(LARGEST_ANSWER)
+                if response.status == 401 and self._has_another_than(token):
+                    return self.fetch(path, file)
+                _checked(response.status, response.headers, answer)
                 return False
             expected = response.headers.get("Content-Length")
             received = 0
@@ -120,6 +129,11 @@ class Server:
             self.close()
             raise _as_os_error(error) from error
         return True
+
+    def _has_another_than(self, token: Optional[str]) -> bool:
+        """Whether this user's own server has another token now, because it was started anew."""
+        self.token = (_local_token(self.url) if self._is_own else None) or self.token
+        return self.token != token
 
     def close(self) -> None:
         """End this thread's connection."""

@@ -21,6 +21,7 @@ from .rows import ChangedRows
 
 LOOK_SECONDS = 0.1  # between two looks at a file, while anybody watches
 SERVER_SECONDS = 1.0  # between two looks at a server's database
+VALID_SECONDS = 1.0  # between two looks at whether a token still may watch
 SLOWLY_SECONDS = 1.0  # between two looks at what the database does not say: drivers and their logs
 LINGER_SECONDS = 60.0  # that changes are still told after the last watcher left: it may come back
 LONGEST_WAIT = 60.0  # of a long-poll
@@ -215,7 +216,12 @@ class Watch:
             if last_id is None:
                 at = self.ring.seq
                 yield encoded("hello", {"boot": self.boot}, self.ring.name(at))
+            checked = time.monotonic()
             while not self.leaving:
+                if time.monotonic() - checked >= VALID_SECONDS:
+                    if not still_valid():
+                        return
+                    checked = time.monotonic()
                 wake = self._wake
                 found = None if at is None else self.ring.since(at, AT_ONCE)
                 if found is None:
@@ -236,7 +242,5 @@ class Watch:
                 try:
                     await asyncio.wait_for(wake.wait(), beat)
                 except TimeoutError:
-                    if not still_valid():
-                        return
                     yield f": {self.ring.name(at or 0)}\n\n".encode()
             yield encoded("bye", {"reconnect": RETRY_MILLISECONDS / 1000})

@@ -20,6 +20,7 @@ from hpsearch.storage.wanted import (
     KILLS,
     WANTED,
     WITHIN,
+    Desired,
     Preempted,
     Slots,
     Wanted,
@@ -75,6 +76,12 @@ def test_a_driver_that_is_killed_all_the_time_is_not_started_again() -> None:
     assert failed.begun("server", 5 * WITHIN) == failed.killed_at(5 * WITHIN, "signal 9") == failed
     again = failed.to("run", "anna", 5 * WITHIN)
     assert (again.failure, again.killed, again.begun("server", 9e9).started) == (None, (), 9e9)
+
+
+@pytest.mark.parametrize("desired", ["pause", "stop"])
+def test_who_is_paused_while_it_makes_room_has_made_room(desired: Desired) -> None:
+    told = Wanted(since=0.0).begun("server", 1.0).preempted_by("high", 10.0).to(desired, "anna", 14.0)
+    assert (told.preemptions, told.made_room_for, told.lost, told.preempted) == (1, "high", 4.0, None)
 
 
 def test_a_driver_that_left_as_it_was_told_was_not_killed() -> None:

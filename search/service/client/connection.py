@@ -6,7 +6,7 @@ import json
 import random
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import metadata
@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from ...errors import SearchError, UsageError
-from ..known import address, is_loopback
+from ..known import Place, address, is_loopback
 from .problems import ServerUnavailable, error_of
 
 try:
@@ -41,8 +41,18 @@ CHUNK = 2**16
 class Connection:
     """A server's address, and the token that it takes."""
 
-    def __init__(self, url: str, token: str | None, *, uds: str | None = None, transport: Any = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        *,
+        uds: str | None = None,
+        transport: Any = None,
+        find: Callable[[], Place] | None = None,
+    ) -> None:
+        """`find`: finds the server again, which may have been started anew with another address or token."""
         self.url, self.token, self._reached = address(url), token, False
+        self._find = find
         host = urlsplit(self.url).hostname or ""
         if transport is None and uds is not None:
             transport = httpx2.HTTPTransport(uds=uds)
@@ -92,16 +102,21 @@ class Connection:
             timeout=httpx2.Timeout(SECONDS + wait, connect=10.0),
         )
         for left in reversed(range(TRIES)):
+            asked = self.url, self.token
             try:
                 with request() as answer:
                     self._reached = True
                     data = self._read(answer)
+                    if answer.status_code == 401 and left and self._is_found_anew(*asked):
+                        continue
                     if answer.status_code not in BUSY or not left or not (harmless or _is_untouched(answer)):
                         return self._checked(answer, data, file), answer
                     pause = _pause(answer, TRIES - left)
             except httpx2.ConnectError as error:  # nothing was sent
                 if not left or not self._reached:
                     raise self._unavailable(error) from None
+                if self._is_found_anew(*asked):
+                    continue
                 pause = _pause(None, TRIES - left)
             except (httpx2.RequestError, ssl.SSLError) as error:
                 if not left or not harmless:
@@ -116,16 +131,34 @@ class Connection:
     ) -> Iterator[httpx2.Response]:
         """An answer that is read as it comes. Raises as `call` does; nothing is repeated."""
         quiet = httpx2.Timeout(SECONDS, connect=10.0)
+        asked = self.url, self.token
         try:
             with self._client.stream(
                 "GET", path, params=_parameters(query), headers=dict(headers or {}), timeout=quiet
             ) as answer:
                 self._reached = True
+                if answer.status_code == 401 and self._is_found_anew(*asked):
+                    raise ServerUnavailable(f"the server at {self.url} was started anew")
                 if answer.status_code not in (200, 206):
                     self._checked(answer, self._read(answer), None)
                 yield answer
         except (httpx2.RequestError, ssl.SSLError) as error:
+            self._is_found_anew(*asked)
             raise self._unavailable(error) from None
+
+    def _is_found_anew(self, url: str, token: str | None) -> bool:
+        """Whether the server has another address or token than these now; they are taken over.
+
+        Another thread may have done so.
+        """
+        place = None
+        with suppress(SearchError):  # none of this user's lives, for now
+            place = None if self._find is None else self._find()
+        if place is not None and place.uds is None and (place.url, place.token) != (self.url, self.token):
+            self.url, self.token = place.url, place.token
+            self._client.base_url = place.url
+            self._client.headers.update(_headers(place.token))
+        return (self.url, self.token) != (url, token)
 
     def _read(self, answer: httpx2.Response) -> bytes:
         parts, size = [], 0

@@ -80,11 +80,13 @@ class Server(Results):
         a Unix socket that it listens on. Nothing is sent before a method is called.
         """
         named = url or os.environ.get("HPSEARCH_SERVER") or known.LOCAL
+        find = None
         if uds is None and transport is None:
-            place = known.find(named, token)
+            find = partial(known.find, named, token)
+            place = find()
         else:
             place = known.Place(named, token, uds)
-        super().__init__(Connection(place.url, place.token, uds=place.uds, transport=transport))
+        super().__init__(Connection(place.url, place.token, uds=place.uds, transport=transport, find=find))
 
     def about(self) -> dict[str, Any]:
         """Its version, its features and limits, and who the token says you are."""

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from hpsearch.search.service import watching
 from hpsearch.search.service.watching import Watch
 from hpsearch.storage.changes import ChangeDetector
 from hpsearch.storage.database import open_tables
@@ -73,6 +74,29 @@ async def read(watch: Watch, last: str | None, until: str, wish: Any = None) -> 
             break
     events = told(parts)
     return events, next((event.id for event in reversed(events) if event.id), last)
+
+
+def test_a_stream_ends_with_its_token_also_while_much_happens(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "VALID_SECONDS", 0.1)
+    from hpsearch.search.service.events import Wish
+
+    async def watched() -> int:
+        watch, until = Watch(workspace), time.monotonic() + 0.3
+        watch.start()
+        parts = watch.stream(Wish(lambda study: True), None, lambda: time.monotonic() < until, beat=30.0)
+        told = 0
+        try:
+            async for _ in parts:
+                told += 1
+                watch.publish("queue", {"study": "s"}, "s")
+                assert told < 100_000, "it goes on"
+        finally:
+            watch.stop()
+        return told
+
+    assert asyncio.run(asyncio.wait_for(watched(), 20.0)) > 2
 
 
 def test_a_stream_tells_rows_goes_on_after_a_break_and_ends_with_the_server(

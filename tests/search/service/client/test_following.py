@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -14,8 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from hpsearch.search.cli.app import app
+from hpsearch.search.errors import SearchError
 from hpsearch.search.operations import control
 from hpsearch.search.operations.submit import submit
+from hpsearch.search.service import hpsearch_client
 from hpsearch.search.service.app import make_app
 from hpsearch.search.service.client import Server, connection
 from hpsearch.search.service.client.following import FollowedSearch, follow
@@ -99,3 +102,36 @@ def test_ctrl_c_leaves_the_search_alone(workspace: Workspace, tmp_path: Path) ->
         assert "to return: hpsearch --server" in done.stderr and "run --study study" in done.stderr
         with Server(url, token) as server:
             assert server.steer(study="study").wanted == "run"
+
+
+def test_a_server_that_is_started_anew_is_found_with_its_new_token(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """As your own server, whose link and token are others then."""
+    service = drained(workspace, tmp_path)
+    home = tmp_path / "home"
+    with listening(make_app(service)) as url:
+        file = home / f"serve-{urlsplit(url).port}.json"
+        link = {"url": url, "pid": os.getpid(), "uds": None}
+
+        def started() -> str:
+            token = service.tokens.create("owner", "read").token
+            file.write_text(json.dumps(link | {"token": token}))
+            return token
+
+        first = started()
+        with Server("local") as server, Server(url, first) as other:
+            worker = hpsearch_client.Server(url)
+            for made in (server, other):
+                assert made.about()["caller"] == "owner"
+            service.tokens.revoke("owner")
+            started()
+            assert server.about()["caller"] == worker.call("GET", "/v1")["caller"] == "owner"
+            worker.close()
+            worker.close()
+            with pytest.raises(SearchError, match="this token is unknown here"):
+                other.about()  # it was given that token
+            file.unlink()
+            service.tokens.revoke("owner")
+            with pytest.raises(SearchError, match="this token is unknown here"):
+                server.about()
