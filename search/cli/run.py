@@ -118,6 +118,7 @@ def _conclude(console: PlainConsole, result: StudyResult, where: Sequence[str]) 
     """The winner, what it beat, and the next commands, which find the study by these options."""
     from rich.text import Text
 
+    from ...storage.wanted import is_servers_driver
     from ..results.next_steps import confirmation_changes, retry_steps, steps_after
     from ..results.sentences import against, audit_of, confirmation
     from ..trials.retries import failed_in_words
@@ -145,6 +146,8 @@ def _conclude(console: PlainConsole, result: StudyResult, where: Sequence[str]) 
         console.say(f"audit: {line}")
     if (failed := failed_in_words(result.all_trials)) is not None:
         console.say(failed, STYLES["fail"])
+    if is_servers_driver():
+        return  # whoever follows it at the server has other commands
     if result.stopped:
         renamed = result.name != result.spec.name and not _names_study()  # by somebody, meanwhile
         typed = [*sys.argv[1:], *(["--name", result.name] if renamed else [])]

@@ -144,9 +144,9 @@ class Situation:
 
 
 def _left(entry: Entry, now: float) -> Rest:
-    """What is left of something that takes so many seconds at most."""
+    """What is left of something that takes so many seconds at most, and may end at any moment."""
     left = max(0.0, (entry.seconds or 0.0) - (now - entry.begun))
-    return Rest(left, left, left)
+    return Rest(left, 0.0, left)
 
 
 def view(situation: Situation) -> Queue:
