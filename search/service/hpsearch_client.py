@@ -82,9 +82,7 @@ class Server:
         data = None if body is None else json.dumps(_in_json(body)).encode()
         token = self.token
         status, headers, answer = self._exchange(method, path, data, self.timeout + wait)
-        if status == 401 and self._has_another_than(token):
-            status, headers, answer = self._exchange(method, path, data, self.timeout + wait)
-        return _checked(status, headers, answer)
+        return self._checked(token, status, headers, answer)
 
     def send(self, path: str, file: BinaryIO) -> Answer:
         """Put a file. Raises `Refused` or `OSError`."""
@@ -99,9 +97,7 @@ class Server:
         except (http.client.HTTPException, OSError) as error:
             self.close()
             raise _as_os_error(error) from error
-        if response.status == 401 and self._has_another_than(token):
-            return self.send(path, file)
-        return _checked(response.status, response.headers, answer)
+        return self._checked(token, response.status, response.headers, answer)
 
     def fetch(self, path: str, file: BinaryIO) -> bool:
         """Write what is at a path into a file; False for nothing. Raises `Refused` or `OSError`."""
@@ -110,10 +106,7 @@ class Server:
             connection.request("GET", self._path(path), headers=self._headers({}))
             response = connection.getresponse()
             if response.status != 200:
-                answer = response.read(LARGEST_ANSWER)
-                if response.status == 401 and self._has_another_than(token):
-                    return self.fetch(path, file)
-                _checked(response.status, response.headers, answer)
+                self._checked(token, response.status, response.headers, response.read(LARGEST_ANSWER))
                 return False
             expected = response.headers.get("Content-Length")
             received = 0
@@ -130,10 +123,13 @@ class Server:
             raise _as_os_error(error) from error
         return True
 
-    def _has_another_than(self, token: Optional[str]) -> bool:
-        """Whether this user's own server has another token now, because it was started anew."""
-        self.token = (_local_token(self.url) if self._is_own else None) or self.token
-        return self.token != token
+    def _checked(self, token: Optional[str], status: int, headers: Any, content: bytes) -> Answer:
+        """The answer to this token. This user's own server has another one where it was started anew."""
+        if status == 401 and self._is_own:
+            self.token = _local_token(self.url) or self.token
+            if self.token != token:
+                raise ConnectionError("the server was started anew")
+        return _checked(status, headers, content)
 
     def close(self) -> None:
         """End this thread's connection."""
@@ -208,9 +204,7 @@ class Study:
         worker: Optional[str] = None,
         lease: float = 60.0,
     ) -> None:
-        """`worker`: the name by which the study knows this worker. `lease`: seconds, from 15 to 600, that
-        it may be silent.
-        """
+        """`worker`: its name in the study. `lease`: seconds, from 15 to 600, that it may be silent."""
         self.server = Server(url, token)
         self.name = name
         self.worker = worker or f"{socket.gethostname()[:100]}-{os.getpid()}"
@@ -237,12 +231,8 @@ class Study:
     def ask(self) -> Optional[Trial]:
         """Wait for a trial; None where the study is over. Raises `Refused`, or `Away`."""
         self._asked += 1
-        wanted = {
-            "worker": self.worker,
-            "request": f"{self._run}-{self._asked}",
-            "lease": self.lease,
-            "wait": 20.0,
-        }
+        request = f"{self._run}-{self._asked}"
+        wanted = {"worker": self.worker, "request": request, "lease": self.lease, "wait": 20.0}
         path = "/v1/studies/{}/ask".format(quote(self.name, safe=""))
         while True:
             try:
