@@ -175,7 +175,7 @@ def test_a_full_disk_under_the_trials_ends_the_search_and_loses_nothing(
     with pytest.raises(SearchError, match=r"cannot write: .*No space left on device; make room"):
         bench.run(space(bench), runs=small_disk / "runs", watcher=watcher)
     states = bench.states()
-    assert "FAIL" not in states and "WAITING" in states
+    assert "FAIL" not in states and "WAITING" in states, [trial.user_attrs for trial in bench.trials()]
     (small_disk / "filler").unlink()
     bench.run(space(bench), runs=small_disk / "runs")
     assert complete(bench)

@@ -107,8 +107,8 @@ def test_packs_on_two_nodes_are_their_trials_alone(bench: Any, command: Any, two
             "batch_size": 2,
             "max_length": 16,
             "eval_samples": 4,
-            "max_samples": 200,
-            "eval_every": 20,
+            "max_samples": 400,  # so long that both nodes train for a while at the same time
+            "eval_every": 40,
         },
         "early_stopping": {"method": "none", "resource": "samples"},
         "budget": {"trials": 5},
