@@ -72,10 +72,9 @@ class Reconciler:
     ) -> None:
         self.workspace = workspace
         self.machine = machine
-        self._drained = home / "drained"  # a file that is there while it is so, until the machine starts anew
-        self.draining = is_of_this_boot(
-            self._drained
-        )  # whether nothing is started, and what runs is put back
+        self._drained = home / "drained"  # a file that is there meanwhile, until a reboot
+        # Whether nothing is started, and what runs is put back.
+        self.draining = is_of_this_boot(self._drained)
         self.moved: Callable[[Situation], None] = lambda situation: None  # told what each look has found
         self.changed = threading.Condition()  # notified after each look
         self.looks = 0

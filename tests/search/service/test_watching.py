@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from hpsearch.search.service import watching
+from hpsearch.search.service.events import Wish
 from hpsearch.search.service.watching import Watch
 from hpsearch.storage.changes import ChangeDetector
 from hpsearch.storage.database import open_tables
@@ -64,8 +65,6 @@ def told(stream: Any) -> Any:
 
 async def read(watch: Watch, last: str | None, until: str, wish: Any = None) -> tuple[list[Any], str | None]:
     """The events of a stream until one of a kind, and the last id."""
-    from hpsearch.search.service.events import Wish
-
     parts: list[bytes] = []
     async for part in watch.stream(wish or Wish(lambda study: True), last, beat=0.2):
         parts.append(part)
@@ -80,7 +79,6 @@ def test_a_stream_ends_with_its_token_also_while_much_happens(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "VALID_SECONDS", 0.1)
-    from hpsearch.search.service.events import Wish
 
     async def watched() -> int:
         watch, until = Watch(workspace), time.monotonic() + 0.3
