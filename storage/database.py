@@ -14,7 +14,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Container, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,13 @@ import sqlalchemy
 from optuna.storages._rdb import models
 from optuna.storages._rdb.storage import _create_scoped_session
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import exc
+from sqlalchemy import exc, orm
 
 from . import DatabaseUnavailable, StorageError, UrlError
 from .damage import cause, damaged, give_up, readable, refuse_damage
 from .passwords import hidden
 from .rows import STUDIES, TRIALS, delete_study, drop_leftovers, read_trials
+from .schema import is_newest, make_tables
 
 DEFAULT_URL = "sqlite:///hpsearch.db"
 BUSY_SECONDS = 60
@@ -96,6 +97,22 @@ class _Storage(optuna.storages.RDBStorage):
     Optuna first lists rows and then deletes those, which would leave rows that a search writes in between.
     Trials are read by `read_trials`.
     """
+
+    def __init__(self, url: str, engine_kwargs: dict[str, Any], *, create: bool) -> None:
+        """As Optuna does it, which would load Alembic to see that tables are of its version."""
+        engine = sqlalchemy.create_engine(url, **engine_kwargs)
+        if not is_newest(engine):
+            engine.dispose()
+            template = url.replace("{", "{{").replace("}", "}}")  # Optuna formats it with str.format
+            super().__init__(template, engine_kwargs, skip_table_creation=not create)
+            return
+        if create:  # a newer Optuna may have more of them
+            models.BaseModel.metadata.create_all(engine)
+        self.url, self.engine, self.engine_kwargs = url, engine, engine_kwargs
+        self.scoped_session = orm.scoped_session(orm.sessionmaker(bind=engine))
+        self.skip_compatibility_check = False
+        self.heartbeat_interval = self.grace_period = None
+        self.heartbeat_stale_trial_callback = self.failed_trial_callback = None
 
     def delete_study(self, study_id: int) -> None:
         with readable(), self.engine.begin() as connection:
@@ -209,21 +226,17 @@ class Tables:
 def open_tables(url: str) -> Tables | optuna.storages.RDBStorage:
     """Open the database at `url` to read its tables; raises as `open_storage` does.
 
-    Optuna's storage loads Alembic to compare the version of the tables, which takes as long as all else in a
-    short command. A file whose version is that of the last of Optuna's migrations needs no more.
+    A file with tables of this Optuna's version needs no more than an engine.
     """
     file = sqlite_file(url)
     if file is None:
         return open_storage(url)
     check_file(file, create=False)
     engine = sqlalchemy.create_engine(url, **_file_options(file, BUSY_SECONDS))
-    migrations = Path(optuna.storages.__file__).parent.glob("_rdb/alembic/versions/v*.py")
-    newest = max((path.stem.rstrip("_") for path in migrations), default=None)
-    with suppress(exc.SQLAlchemyError), engine.connect() as connection:
-        if connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() == newest:
-            sqlalchemy.event.listen(engine, "handle_error", partial(give_up, file))
-            weakref.finalize(tables := Tables(engine), engine.dispose)
-            return tables
+    if is_newest(engine):
+        sqlalchemy.event.listen(engine, "handle_error", partial(give_up, file))
+        weakref.finalize(tables := Tables(engine), engine.dispose)
+        return tables
     engine.dispose()
     return open_storage(url)
 
@@ -237,11 +250,10 @@ def _file_options(file: Path, wait: float) -> dict[str, Any]:
 
 
 def _opened(url: str, options: dict[str, Any], *, create: bool) -> optuna.storages.RDBStorage:
-    url = url.replace("{", "{{").replace("}", "}}")  # Optuna formats it with str.format
     deadline = time.monotonic() + CONNECT_SECONDS
     while True:
         try:
-            return _Storage(url, engine_kwargs=options, skip_table_creation=not create)
+            return _Storage(url, options, create=create)
         except exc.SQLAlchemyError as error:
             # Another process creates the tables at the same time: the next attempt finds them.
             message = cause(error)
@@ -385,8 +397,10 @@ def _make(file: Path) -> None:
 
 def _fill(file: Path) -> None:
     """Make Optuna's tables in an empty file."""
-    storage = _opened(resolve_url(str(file)), {"connect_args": {"factory": WalConnection}}, create=True)
-    storage.engine.dispose()  # the last connection writes the log into the file
+    engine = sqlalchemy.create_engine(resolve_url(str(file)), connect_args={"factory": WalConnection})
+    with engine.begin() as connection:
+        make_tables(connection)
+    engine.dispose()  # the last connection writes the log into the file
 
 
 def _begins_as_database(file: Path) -> bool:

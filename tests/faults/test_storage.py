@@ -296,7 +296,8 @@ def test_a_database_of_an_older_optuna_is_said_with_what_to_do(bench: Any) -> No
     storage = database.open_storage(bench.url, create=True)
     with storage.engine.begin() as found:
         found.exec_driver_sql("DROP INDEX ix_trials_study_id")
-    alembic.command.stamp(storage._version_manager._create_alembic_config(), "v3.0.0.d")
+    versions = optuna.storages.RDBStorage(bench.url)._version_manager
+    alembic.command.stamp(versions._create_alembic_config(), "v3.0.0.d")
     said = r"was made by an older Optuna .*hpsearch backup.*optuna storage upgrade --storage sqlite:///"
     with pytest.raises(StorageError, match=said):
         bench.search(space(bench))

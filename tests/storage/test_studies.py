@@ -115,7 +115,7 @@ def test_a_list_takes_the_same_statements_whatever_there_is_and_reads_no_trial(
         for value in range(5):
             study.add_trial(optuna.create_trial(value=value, user_attrs={"epoch": 1}))
     tables = open_tables(storage.url)
-    assert isinstance(tables, Tables), "Optuna's storage loads Alembic"
+    assert isinstance(tables, Tables)
     assert statements(tables) == few
     assert [(found.best, found.ended) for found in summaries(tables)] == [(0.0, 5)] * 3
 

@@ -1,6 +1,6 @@
 """What a user's process does once or twice, and a process of tests would do again for every one of them.
 
-A command line is built, Optuna's migrations are read, tables are made, and SQL is compiled: once.
+A command line is built, tables are made, and SQL is compiled: once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 import typer.main
 import typer.testing
-from optuna.storages._rdb.storage import _VersionManager
 from sqlalchemy import util
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Engine
@@ -24,7 +23,6 @@ make_tables = database._fill  # as it is for users: table by table
 
 def do_once() -> None:
     _build_the_command_line_once()
-    _read_migrations_once()
     _compile_sql_once()
     database._fill = copy_tables
 
@@ -45,18 +43,6 @@ def _empty() -> bytes:
 def _build_the_command_line_once() -> None:
     build = functools.cache(typer.main.get_command)
     typer.main.get_command = typer.testing._get_command = build  # type: ignore[attr-defined]
-
-
-def _read_migrations_once() -> None:
-    made: list[Any] = []
-    make = _VersionManager._create_alembic_script
-
-    def migrations(self: _VersionManager) -> Any:
-        if not made:
-            made.append(make(self))
-        return made[0]
-
-    _VersionManager._create_alembic_script = migrations  # type: ignore[method-assign]
 
 
 def _compile_sql_once() -> None:
