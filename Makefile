@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no
 
 unexport PYTHONDONTWRITEBYTECODE  # tests start hundreds of processes: what they import is compiled once
 
-.PHONY: run test lint types check wheel clean
+.PHONY: run test lint types check wheel vendor clean
 
 run: .venv/run.stamp  ## search the default space from start to winner
 	$(BIN)/hpsearch run spaces/lora.yaml --backend optuna
@@ -24,6 +24,9 @@ types: .venv/dev.stamp
 	MYPYPATH=.types $(BIN)/mypy tests benchmarks docs
 
 check: lint types test wheel  ## everything that CI runs
+
+vendor:  ## fetch the page's libraries anew, and check them (needs npm)
+	.ci/vendor
 
 wheel:  ## build the wheel and use it alone in a clean environment
 	.ci/wheel $(PYTHON)

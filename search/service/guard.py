@@ -50,7 +50,8 @@ ADDRESSES = 4096  # of which wrong tokens are counted
 STREAMS = 64
 PAGE = (
     "default-src 'none'; script-src 'self'{hashes}; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 CLOSED = "default-src 'none'; frame-ancestors 'none'; sandbox"
 HARDENED = {

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from . import bundles, events, files, health, plans, queue, spaces, studies, tokens, trials, winner, work
+from . import (
+    bundles,
+    events,
+    files,
+    health,
+    page,
+    plans,
+    queue,
+    spaces,
+    studies,
+    tokens,
+    trials,
+    winner,
+    work,
+)
 
 ROUTERS: tuple[APIRouter, ...] = (
     work.router,  # routes are tried in this order, and these are called most
     health.router,
+    page.router,
     spaces.router,
     plans.router,
     studies.router,

@@ -106,12 +106,6 @@ async def explain(type: str) -> HTMLResponse:
     return _page(kind.title, text)
 
 
-@router.get("/", **names("page"), response_class=HTMLResponse)
-async def page() -> HTMLResponse:
-    """What this is, for who opens it in a browser."""
-    return _page("hpsearch", "<p>This is a server of hyperparameter searches; its routes begin at /v1.</p>")
-
-
 def _page(title: str, text: str) -> HTMLResponse:
     csp = {"Content-Security-Policy": guard.PAGE.format(hashes="")}
     return HTMLResponse(PAGE.format(title=html.escape(title), text=text), headers=csp)

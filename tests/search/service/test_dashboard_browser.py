@@ -1,7 +1,5 @@
 """What a user sees: the served dashboard in a headless Chromium."""
 
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +11,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from hpsearch.search import run
+
+from ...support.browsing import complaints, see
 
 pytestmark = pytest.mark.browser
 
@@ -48,24 +48,6 @@ def search(folder: Path) -> None:
     assert states == {"COMPLETE", "PRUNED"}
 
 
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[webdriver.Chrome]:
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if browser is None or driver is None:
-        reason = "needs chromium and chromedriver on the PATH (Debian: chromium, chromium-driver)"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1400,1200"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options, webdriver.ChromeService(driver)) as chrome:
-        yield chrome
-
-
 @pytest.fixture
 def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a served study; `indirect` parameters are further options of the command."""
@@ -82,27 +64,6 @@ def page(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     yield line.split(" at ")[1].split(" ")[0]
     process.terminate()
     assert process.communicate(timeout=60) == ("", "")
-
-
-def see(chrome: webdriver.Chrome, *texts: str) -> str:
-    """Wait until the page shows these texts, and return all that it shows."""
-
-    def shown(_: object) -> str | None:
-        # One script: what React draws anew between two questions cannot go stale.
-        text = str(chrome.execute_script("return document.body.innerText"))
-        return text if all(wanted in text for wanted in texts) else None
-
-    found = WebDriverWait(chrome, 60).until(shown, f"the page never showed {texts}")
-    assert found is not None
-    return found
-
-
-def complaints(chrome: webdriver.Chrome) -> list[str]:
-    """The pop-ups on the page, and what it could not load or run since it was last asked."""
-    popups = chrome.find_elements(By.CSS_SELECTOR, "[class*='notistack'][role=alert]")
-    log = chrome.get_log("browser")  # type: ignore[no-untyped-call]  # selenium has no types for it
-    errors = [entry["message"] for entry in log if entry["level"] == "SEVERE"]
-    return [popup.text for popup in popups] + errors
 
 
 def test_a_user_finds_the_study_its_trials_and_its_note(

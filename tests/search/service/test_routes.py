@@ -32,6 +32,7 @@ TABLE: dict[tuple[str, str], tuple[Any, tuple[int, int, int, int, int, int]]] = 
     ("GET", "/healthz"):                               (None, (204, 204, 204, 204, 204, 204)),
     ("GET", "/readyz"):                                (None, (204, 204, 204, 204, 204, 204)),
     ("GET", "/"):                                      (None, (200, 200, 200, 200, 200, 200)),
+    ("GET", "/static/0/page.css"):                     (None, (404, 404, 404, 404, 404, 404)),
     ("GET", "/problems/too-many"):                     (None, (200, 200, 200, 200, 200, 200)),
     ("GET", "/problems/none"):                         (None, (404, 404, 404, 404, 404, 404)),
     ("GET", "/metrics"):                               (None, (401, 200, 403, 200, 200, 200)),
@@ -107,6 +108,7 @@ TABLE: dict[tuple[str, str], tuple[Any, tuple[int, int, int, int, int, int]]] = 
 LATER = {
     ("POST", "/v1/studies/{study}/retry"),  # changes what the others look at: below
     ("GET", "/v1/events"),  # has no end
+    ("GET", "/static/{version}/{path:path}"),
     ("GET", "/v1/studies/{study}/trials/{trial}/files/{path:path}"),
 }
 

@@ -1,0 +1,122 @@
+/** The page: which screen is shown, and with which token.
+ *
+ * A screen is a module in `screens/` that exports
+ *   path    "studies/:study/trials/:trial": where it is, after #/
+ *   title   what the tab of the browser says, from the parameters
+ *   Screen  a component, which is given {params, query, go}
+ *   nav     optional: {label, key}, an entry of the navigation, and the key that leads there
+ */
+
+import { html, render, useEffect, useMemo, useRef, useState } from "hpsearch/html.js";
+import { Source, useStatus } from "hpsearch/data.js";
+import { FrozenSource, LiveSource } from "hpsearch/source.js";
+import { forget, taken } from "hpsearch/token.js";
+import { Freshness } from "hpsearch/parts/freshness.js";
+import { Help, useKeys } from "hpsearch/parts/keys.js";
+import { TokenForm } from "hpsearch/parts/token-form.js";
+import { found, go } from "hpsearch/routes.js";
+import { SCREENS } from "hpsearch/screens/all.js";
+
+/** The present address, after the #. */
+function useAddress() {
+  const [address, set] = useState(location.hash.slice(1));
+  useEffect(() => {
+    const changed = () => set(location.hash.slice(1));
+    window.addEventListener("hashchange", changed);
+    return () => window.removeEventListener("hashchange", changed);
+  }, []);
+  return address;
+}
+
+function Page({ source, onToken }) {
+  const address = useAddress();
+  const { screen, params, query } = found(SCREENS, address);
+  const main = useRef(/** @type {any} */ (null));
+  const place = screen ? address.split("?")[0] : "";
+  const title = screen ? screen.title(params) : "Not found";
+  useEffect(() => {
+    document.title = title === "hpsearch" ? title : `${title} · hpsearch`;
+  }, [title]);
+  const first = useRef(true);
+  useEffect(() => {
+    if (!first.current) main.current?.focus({ preventScroll: true });
+    first.current = false;
+    window.scrollTo(0, 0);
+  }, [place]);
+  const [help, setHelp] = useState(false);
+  const keys = useMemo(
+    () => [
+      ...SCREENS.filter((each) => each.nav).map(({ nav, path }) => [nav.key, nav.label, () => go(`/${path}`)]),
+      ["?", "Keys", () => setHelp((shown) => !shown)],
+    ],
+    [],
+  );
+  useKeys(keys);
+  return html`
+    <${Source.Provider} value=${source}>
+      <a class="skip" href=${`#${address}`} onClick=${(event) => {
+        event.preventDefault();
+        main.current.focus();
+      }}>Skip to the content</a>
+      <header class="top">
+        <a class="brand" href="#/"><span class="mark" aria-hidden="true"></span>hpsearch</a>
+        <nav aria-label="Screens">
+          ${SCREENS.filter((each) => each.nav).map(
+            (each) => html`<a href=${`#/${each.path}`} aria-current=${each === screen ? "page" : null}>${each.nav.label}</a>`,
+          )}
+        </nav>
+        <${Freshness} />
+        <button class="quiet" type="button" title="Keys (?)" aria-label="Keys" onClick=${() => setHelp(true)}>?</button>
+      </header>
+      <main ref=${main} tabindex="-1">
+        <${Gate} onToken=${onToken}>
+          ${screen
+            ? html`<${screen.Screen} key=${place} params=${params} query=${query} go=${go} />`
+            : html`<h1>There is nothing here</h1><p><a href="#/">Everything that runs</a></p>`}
+        <//>
+      </main>
+      ${help && html`<${Help} keys=${keys} onClose=${() => setHelp(false)} />`}
+    <//>
+  `;
+}
+
+/** The form for a token in place of a screen that would need one. */
+function Gate({ onToken, children }) {
+  const status = useStatus();
+  return status.state === "denied" ? html`<${TokenForm} why=${status.why} onToken=${onToken} />` : children;
+}
+
+function App({ frozen }) {
+  const [token, setToken] = useState(frozen ? null : taken());
+  const source = useMemo(
+    () => (frozen ? new FrozenSource(frozen) : token === null ? null : new LiveSource(token)),
+    [token],
+  );
+  useEffect(() => {
+    source?.start();
+    return () => source?.stop();
+  }, [source]);
+  useEffect(() => {
+    const given = () => {
+      const other = taken();
+      if (other !== null) setToken(other);
+    };
+    window.addEventListener("hashchange", given);
+    return () => window.removeEventListener("hashchange", given);
+  }, []);
+  const onToken = (text) => {
+    forget();
+    setToken(taken(text));
+  };
+  if (source === null) {
+    return html`<header class="top"><span class="brand"><span class="mark" aria-hidden="true"></span>hpsearch</span></header>
+      <main><${TokenForm} why="" onToken=${onToken} /></main>`;
+  }
+  return html`<${Page} key=${token} source=${source} onToken=${onToken} />`;
+}
+
+const held = document.getElementById("frozen");
+render(
+  html`<${App} frozen=${held && JSON.parse(held.textContent ?? "")} />`,
+  /** @type {any} */ (document.getElementById("app")),
+);

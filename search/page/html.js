@@ -1,0 +1,8 @@
+/** What every part is written with. */
+
+import { h, render, Fragment, createContext } from "preact";
+import htm from "htm";
+
+export const html = htm.bind(h);
+export { render, Fragment, createContext };
+export { useCallback, useContext, useEffect, useId, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";

@@ -1,0 +1,211 @@
+/** Where screens get what they show: from a server that lives, or from a document that holds all of it.
+ *
+ * Both have the same face, so that no screen knows which it has:
+ *
+ *   get(path)      what the route v1/PATH answers, as data; rejects with a `Problem`
+ *   list(path)     the same of a route that answers page by page: all pages as one array
+ *   send(method, path, body)   a change; a frozen source has none (`frozen` is true)
+ *   ticket(path)   a link for a download, which works once
+ *   listen(hear)   calls `hear({kind, data, study})` for each event; returns what ends that
+ *   status         {state, since, why}; `watch(see)` calls `see()` when it changes, returns what ends that
+ *
+ * States: "connecting", "live", "stale" (since when), "asleep" (hidden for a minute), "denied", "frozen".
+ */
+
+import { Stream } from "hpsearch/stream.js";
+
+const KEPT = 300; // answers that need not be sent again where they have not changed
+
+/** What a server answers in place of what was asked for. */
+export class Problem extends Error {
+  /** @param {number} status @param {any} body a problem document, as far as there is one */
+  constructor(status, body) {
+    super(body?.detail || body?.title || `the server answered with status ${status}`);
+    this.status = status;
+    this.code = body?.code ?? null;
+    this.type = String(body?.type ?? "").replace(/^.*\/problems\//, "");
+    this.title = body?.title ?? "";
+    this.issues = body?.issues ?? [];
+    this.needs = body?.needs ?? null;
+    this.nextSteps = body?.next_steps ?? [];
+  }
+}
+
+/** A number of listeners. */
+class Listeners {
+  #all = new Set();
+
+  add(/** @type {Function} */ hear) {
+    this.#all.add(hear);
+    return () => this.#all.delete(hear);
+  }
+
+  tell(/** @type {any} */ ...what) {
+    for (const hear of [...this.#all]) hear(...what);
+  }
+}
+
+/** A server, asked with a token. */
+export class LiveSource {
+  frozen = false;
+  status = { state: "connecting", since: Date.now(), why: "" };
+  #answers = new Map(); // by path: {tag, value}, the newest last
+  #events = new Listeners();
+  #watchers = new Listeners();
+
+  /** @param {string} token @param {string} base where v1/ is, relative to the document */
+  constructor(token, base = "./") {
+    this.token = token;
+    this.base = base;
+    this.stream = new Stream({
+      open: (options) => this.#fetch("events", options),
+      name: `hpsearch ${location.pathname} ${token.slice(0, 12)}`,
+      tell: (event) => this.#hear(event),
+      show: (status) => this.#show(status),
+    });
+  }
+
+  start() {
+    this.stream.start();
+    return this;
+  }
+
+  stop() {
+    this.stream.stop();
+  }
+
+  async get(path) {
+    return (await this.#page(path)).value;
+  }
+
+  async list(path) {
+    const all = [];
+    for (let next = path; next; ) {
+      const page = await this.#page(next);
+      all.push(...page.value);
+      next = page.next === null ? null : path.split("?")[0] + page.next;
+    }
+    return all;
+  }
+
+  /** The text of a route that answers with none of our data: a space, a log. */
+  async text(path) {
+    return (await this.#checked(path, {})).text();
+  }
+
+  async send(method, path, body, headers = {}) {
+    const options = { method, headers: { ...headers } };
+    if (body !== undefined) {
+      options.headers["Content-Type"] = "application/json";
+      options.body = JSON.stringify(body);
+    }
+    const answer = await this.#checked(path, options);
+    return answer.status === 204 ? null : answer.json();
+  }
+
+  async ticket(path) {
+    const { link } = await this.send("POST", "tickets", { path: `/v1/${path}` });
+    return this.base + link.replace(/^\//, "");
+  }
+
+  listen(hear) {
+    return this.#events.add(hear);
+  }
+
+  watch(see) {
+    return this.#watchers.add(see);
+  }
+
+  async #page(path) {
+    const known = this.#answers.get(path);
+    const answer = await this.#checked(path, { headers: known ? { "If-None-Match": known.tag } : {} });
+    if (answer.status === 304) return known;
+    const link = /<(\?[^>]*)>; rel="next"/.exec(answer.headers.get("Link") ?? "");
+    const found = { tag: answer.headers.get("ETag"), value: await answer.json(), next: link && link[1] };
+    this.#answers.delete(path);
+    if (found.tag) this.#answers.set(path, found);
+    if (this.#answers.size > KEPT) this.#answers.delete(this.#answers.keys().next().value);
+    return found;
+  }
+
+  async #checked(path, options) {
+    const answer = await this.#fetch(path, options);
+    if (answer.ok || answer.status === 304) return answer;
+    const problem = new Problem(answer.status, await answer.json().catch(() => null));
+    if (answer.status === 401) this.#show({ state: "denied", since: Date.now(), why: problem.message });
+    throw problem;
+  }
+
+  async #fetch(path, { headers = {}, ...options }) {
+    try {
+      return await fetch(`${this.base}v1/${path}`, {
+        ...options,
+        headers: { Authorization: `Bearer ${this.token}`, ...headers },
+        cache: "no-store",
+        credentials: "omit",
+      });
+    } catch (error) {
+      if (/** @type {any} */ (error).name === "AbortError") throw error;
+      throw new Problem(0, { title: "the server cannot be reached" });
+    }
+  }
+
+  #hear(event) {
+    this.#events.tell({ ...event, study: event.data?.study ?? (event.kind === "study" ? event.data?.name : null) });
+  }
+
+  #show(status) {
+    const same = status.state === this.status.state && status.why === this.status.why;
+    if (same || (this.status.state === "denied" && status.state !== "live")) return;
+    this.status = status;
+    if (status.state === "denied") this.stop();
+    this.#watchers.tell();
+  }
+}
+
+/** The answers of routes, by path, in the document itself. */
+export class FrozenSource {
+  frozen = true;
+  token = null;
+
+  /** @param {{answers: Object<string, any>, at: string}} document what was answered, and when */
+  constructor({ answers, at }) {
+    this.answers = answers;
+    this.status = { state: "frozen", since: Date.parse(at), why: "" };
+  }
+
+  start() {
+    return this;
+  }
+
+  stop() {}
+
+  async get(path) {
+    if (path in this.answers) return this.answers[path];
+    throw new Problem(404, { title: "this report does not hold that" });
+  }
+
+  list(path) {
+    return this.get(path);
+  }
+
+  text(path) {
+    return this.get(path);
+  }
+
+  async send() {
+    throw new Problem(405, { title: "a report changes nothing" });
+  }
+
+  async ticket() {
+    return this.send();
+  }
+
+  listen() {
+    return () => {};
+  }
+
+  watch() {
+    return () => {};
+  }
+}
