@@ -30,6 +30,7 @@ from .output import POLL_SECONDS, SILENCE_SECONDS, Output, Process
 from .rest import Numbered, Rest
 from .shell import without_absent
 from .sources import Arrived, Source, lines_before, source_of
+from .whole_lines import with_whole_lines
 from .writing import (
     SIGNALLING,
     FileState,
@@ -46,8 +47,6 @@ SAVES = re.compile(r"\$\{?(checkpoint|resume_from)\b")  # macros that tell a scr
 TERM_SECONDS = 10.0  # between SIGTERM and SIGKILL
 END_SECONDS = 0.5  # for a script that has reported past its pause to end by itself
 LATE_SECONDS = 0.5  # several reports at once are late if they follow so much silence
-# Makes programs print UTF-8 without buffering, also into a pipe.
-UNBUFFERED = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8", "GFORTRAN_UNBUFFERED_PRECONNECTED": "y"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class CommandObjective:
         words = expand(
             without_absent(self.command, absent(self.parameters, params)), params, own, self.folder
         )
-        environment = os.environ | UNBUFFERED | {"HPSEARCH_TRIAL": str(trial.number)}
+        environment = with_whole_lines(os.environ) | {"HPSEARCH_TRIAL": str(trial.number)}
         environment |= {f"HPSEARCH_{name.upper()}": as_text(value) for name, value in own.items()}
         count = Count(trial, rest)
         source = source_of(self.report, self.metric, trial, {**own, **params}, count.before)
