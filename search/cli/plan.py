@@ -42,7 +42,7 @@ def plan(
     """Predict how a search will go: how many trials reach each rung, and when.
 
     It measures for up to a minute, with the baseline and quasi-random configurations. Nothing is kept.
-    With --server it measures there, in a part of the machine that is free.
+    With --server it measures there, in a part of the machine that is free. Ctrl-C ends it.
 
     Example: hpsearch plan lora --time 30m
     """
@@ -53,15 +53,15 @@ def plan(
 
     seconds = options.seconds("--measure", measure, 1, 3600)
     spec = options.given_space(space, context.params)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # what is measured ends with the measurement
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(number, signal.default_int_handler)
     if (there := places.server()) is not None:
         with _progress(seconds):
             predicted = there.plan(space=spec, seconds=seconds, say=printing.say)
         _tell(predicted, as_json)
         return
     keep_to_slice()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # what is measured ends with the measurement
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup leaves it
-            signal.signal(number, signal.default_int_handler)
     with _progress(seconds) as on_probe:
         predicted = predict(
             space=spec,

@@ -2,7 +2,7 @@
 
 While the search runs, the guardian is a shell of a megabyte that waits at the end of a pipe. The driver
 writes a word when it leaves by itself. An end of file without one means that it was killed: the shell
-becomes this module.
+becomes this module. That of a server's plan only ends the plan's processes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,20 @@ MARK_VARIABLE = "HPSEARCH_SEARCH"  # in the environment of every process of a se
 TEMPORARY_PREFIX = "hpsearch-"  # of the names of temporary folders; the process id follows
 GIVE_UP_SECONDS = 600.0  # on a process that does not end, or a database that does not answer
 WORKER_EXIT_SECONDS = 1.0  # for workers to notice that their driver is gone
+LEAVE_SECONDS = 15.0  # for a process that is told to end to end what it has started
 _WAIT = """
 trap "" HUP INT TERM
 read -r about
 read -r word || printf '%s\\n' "$about" | exec "$0" -P -m hpsearch.search.engine.guardian
+"""
+_WAIT_TO_END = """
+trap "" HUP INT TERM
+read -r word && exit
+kill -s TERM "$0"
+for second in $(seq "$1"); do
+    kill -s 0 -- "-$0" && sleep 1 || exit
+done
+kill -s KILL -- "-$0"
 """
 
 
@@ -45,16 +55,8 @@ def guarded(workspace: Workspace, study: str, *, kept: str) -> Iterator[None]:
     about = {"url": workspace.url, "runs": str(workspace.runs), "study": study, "kept": kept}
     about |= {"mark": mark, "pid": str(os.getpid())}
     before = os.environ.get(MARK_VARIABLE)
-    guardian = subprocess.Popen(
-        ["/bin/sh", "-c", _WAIT, sys.executable],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    assert guardian.stdin is not None
-    os.environ[MARK_VARIABLE] = mark
-    with guardian:
+    with _shell(_WAIT, sys.executable) as guardian:
+        os.environ[MARK_VARIABLE] = mark
         try:
             _send(guardian, json.dumps(about))  # through the pipe: every user can read arguments
             yield
@@ -62,6 +64,27 @@ def guarded(workspace: Workspace, study: str, *, kept: str) -> Iterator[None]:
             _send(guardian, "done")
             os.environ.pop(MARK_VARIABLE) if before is None else os.environ.update({MARK_VARIABLE: before})
             end_orphans(mark)
+
+
+@contextmanager
+def ended_with_this_process(leader: int) -> Iterator[None]:
+    """Let a guardian end a process and its group if this process is killed meanwhile."""
+    with _shell(_WAIT_TO_END, str(leader), f"{LEAVE_SECONDS:.0f}") as guardian:
+        try:
+            yield
+        finally:
+            _send(guardian, "done")
+
+
+def _shell(script: str, *words: str) -> subprocess.Popen[bytes]:
+    """A shell that outlives this process, which is at the other end of its standard input."""
+    return subprocess.Popen(
+        ["/bin/sh", "-c", script, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _send(guardian: subprocess.Popen[bytes], line: str) -> None:

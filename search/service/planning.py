@@ -1,8 +1,8 @@
 """Plans: forecasts of searches, each measured by a process of its own in a part of the machine.
 
 A plan is worth nothing once it was read, so none is kept longer than the server lives. Its process is the
-command `hpsearch plan`: it ends by itself after the seconds that it may measure, also when the server is
-killed.
+command `hpsearch plan`, which ends after the seconds that it may measure, or with the server, however that
+ends.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ...spaces import Spec
 from ...storage.wanted import moment
+from ..engine.guardian import LEAVE_SECONDS, ended_with_this_process
 from ..errors import SearchError, UsageError, why
 from ..operations.plan import refuse_remote
 from ..queue.slots import Slice, need_of
@@ -34,7 +35,6 @@ from .queue.reconciler import Reconciler
 
 KEPT = 100  # plans that have ended
 OVERHEAD_SECONDS = 60.0  # of a plan at most, beside what it measures: its start, its last trainings, its end
-LEAVE_SECONDS = 15.0  # for a plan that is ended to end what it measures
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,15 @@ class Plan(Value):
     forecast: dict[str, Any] | None = None  # as `hpsearch plan --json` prints it
 
 
+@dataclass
+class _Measured:
+    """The process of a plan."""
+
+    process: subprocess.Popen[str]
+    reason: str | None = None  # why it was told to end
+    over: threading.Event = field(default_factory=threading.Event)
+
+
 class Plans:
     """The plans of a server."""
 
@@ -61,7 +70,7 @@ class Plans:
         self._queue, self._cwd, self._tell = queue, cwd, tell
         self._plans: OrderedDict[str, Plan] = OrderedDict()
         self._asked: dict[str, str] = {}  # by id, a digest of what was asked
-        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._measured: dict[str, _Measured] = {}  # by id
         self._lock = threading.Lock()
         self._leaving = False
 
@@ -78,14 +87,9 @@ class Plans:
         """Nobody waits for a plan here."""
 
     def stop(self) -> None:
-        """End the plans that are measured."""
-        with self._lock:
-            self._leaving = True
-            processes = list(self._processes.values())
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        for process in processes:
-            _end(process)
+        """End the plans that are measured, and make no more."""
+        self._leaving = True
+        self.end("the server has ended")
 
     # Its plans
 
@@ -114,16 +118,28 @@ class Plans:
                 self._queue.give_back(id)
                 raise SearchError(f"the plan cannot be started: {why(error)}", code="failed") from error
             plan = Plan(id, spec.name, "measuring", moment(time.time()), seconds)
-            self._plans[id], self._asked[id], self._processes[id] = plan, asked, process
+            self._plans[id], self._asked[id] = plan, asked
+            measured = self._measured[id] = _Measured(process)
             self._forget_old()
         threading.Thread(
-            target=self._follow, args=(plan, process, spec), name=f"plan-{id}", daemon=True
+            target=self._follow, args=(plan, measured, spec), name=f"plan-{id}", daemon=True
         ).start()
         return plan, True
 
     def get(self, id: str) -> Plan | None:
         """A plan; None where there is none, or it has been forgotten."""
         return self._plans.get(id)
+
+    def end(self, reason: str, id: str | None = None) -> None:
+        """End a plan, or all of them, and return once nothing of it is measured any more."""
+        with self._lock:
+            ending = [each for key, each in self._measured.items() if id in (None, key)]
+        for measured in ending:
+            measured.reason = measured.reason or reason
+            measured.process.send_signal(signal.SIGTERM)
+        for measured in ending:
+            _end(measured.process)
+            measured.over.wait(LEAVE_SECONDS)
 
     def _lend(self, id: str, spec: Spec, seconds: float) -> Slice:
         machine = self._queue.machine
@@ -155,20 +171,25 @@ class Plans:
             env=environment(os.environ, place, self._queue.machine),
         )
 
-    def _follow(self, plan: Plan, process: subprocess.Popen[str], spec: Spec) -> None:
+    def _follow(self, plan: Plan, measured: _Measured, spec: Spec) -> None:
         """Wait for a plan, and keep what it says."""
-        try:
-            output, errors = process.communicate(json.dumps(spec.to_json()), plan.seconds + OVERHEAD_SECONDS)
-            ended = _ended(plan, process.returncode, output, errors)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
-            _end(process)
-            took = plan.seconds + OVERHEAD_SECONDS
-            ended = replace(plan, state="failed", failure=f"it did not end within {took:.0f} s")
+        process, most = measured.process, plan.seconds + OVERHEAD_SECONDS
+        with process, ended_with_this_process(process.pid):
+            try:
+                output, errors = process.communicate(json.dumps(spec.to_json()), most)
+            except subprocess.TimeoutExpired:
+                measured.reason = measured.reason or f"it did not end within {most:.0f} s"
+                process.send_signal(signal.SIGTERM)
+                _end(process)
+                output, errors = "", ""
+        ended = _ended(plan, process.returncode, output, errors)
+        if ended.state == "failed" and measured.reason is not None:
+            ended = replace(ended, failure=measured.reason)
         self._queue.give_back(plan.id)
         with self._lock:
             self._plans[plan.id] = ended
-            del self._processes[plan.id]
+            del self._measured[plan.id]
+        measured.over.set()
         self._tell(ended)
 
     def _forget_old(self) -> None:

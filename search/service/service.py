@@ -81,6 +81,12 @@ class Service:
         """Those that start and stop with the server, in the order of their start."""
         return self.watch, self.relay, self.queue, self.plans
 
+    def drain(self, on: bool) -> None:
+        """Put back what runs, end what is measured, and start nothing; or go on."""
+        self.queue.drain(on)
+        if on:
+            self.plans.end("the server is drained")
+
     def leave(self) -> None:
         """End what would else hold up the end of the server."""
         for part in self.parts:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 ZIP = "application/zip"
 MOST_NAMED = 5  # files in a message
+PLAN = "/v1/plans/{plan}"
 PLAN_WAIT = 30.0  # seconds that one call waits for a plan
 
 
@@ -147,7 +148,8 @@ class Server(Results):
     ) -> SearchForecast:
         """Predict a search at the server: it measures for up to `seconds`, in a part of it that is free.
 
-        Code goes along as in `submit`. Raises `SearchError` where nothing is free, or the plan fails.
+        Code goes along as in `submit`. Ctrl-C ends it there too. Raises `SearchError` where nothing is free,
+        or the plan fails.
         """
         from ....spaces.times import seconds as time_in_seconds
         from ...preflight.forecast import SearchForecast
@@ -165,9 +167,16 @@ class Server(Results):
         body |= {} if bundle is None else {"bundle": bundle}
         key = {"Idempotency-Key": uuid.uuid4().hex}
         made = self._as(Plan, self._call("POST", "/v1/plans", body=body, headers=key))
-        while made.state == "measuring":
-            answer = self._get("/v1/plans/{plan}", query={"wait": PLAN_WAIT}, wait=PLAN_WAIT, plan=made.id)
-            made = self._as(Plan, answer)
+        try:
+            while made.state == "measuring":
+                answer = self._get(PLAN, query={"wait": PLAN_WAIT}, wait=PLAN_WAIT, plan=made.id)
+                made = self._as(Plan, answer)
+        except KeyboardInterrupt:  # nobody waits for it any more
+            try:
+                self._call("DELETE", PLAN, plan=made.id)
+            except SearchError as error:
+                say(f"the plan is measured to its end: {error}")
+            raise
         if made.forecast is None:
             raise SearchError(f"the plan at {self.url} failed: {made.failure}", code="plan-failed")
         return self._as(SearchForecast, made.forecast)

@@ -62,6 +62,16 @@ async def get_plan(
     return _plan(service, caller, plan).to_json()
 
 
+@router.delete("/{plan}", **names("plan --end"))
+def end_plan(
+    caller: Writer, service: TheService, plan: Annotated[str, Path(description="Its id.")]
+) -> Annotated[Any, Plan]:
+    """End a plan that is measured; one that has ended stays as it is."""
+    _plan(service, caller, plan)
+    service.plans.end(f"ended by {caller.name}", plan)
+    return _plan(service, caller, plan).to_json()
+
+
 def _plan(service: Service, caller: Caller, id: str) -> Plan:
     plan = service.plans.get(id)
     if plan is None or not caller.may_see(plan.study):

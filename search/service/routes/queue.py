@@ -152,7 +152,7 @@ def get_machine(caller: Reader, service: TheService) -> Annotated[Any, MachineVi
 @router.post("/drain", **names("drain"))
 def drain(caller: Admin, service: TheService, body: DrainBody) -> Annotated[Any, Drained]:
     """Put back everything that runs, and start nothing, as before a reboot; or go on."""
-    service.queue.drain(body.on)
+    service.drain(body.on)
     return Drained(body.on).to_json()
 
 

@@ -10,7 +10,14 @@ from pathlib import Path
 import optuna
 import pytest
 
-from hpsearch.search.engine.guardian import MARK_VARIABLE, TEMPORARY_PREFIX, end_processes, requeue_running
+from hpsearch.search.engine import guardian
+from hpsearch.search.engine.guardian import (
+    MARK_VARIABLE,
+    TEMPORARY_PREFIX,
+    end_processes,
+    ended_with_this_process,
+    requeue_running,
+)
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.locks import driver_lock
 from hpsearch.storage.workspace import Workspace
@@ -62,3 +69,20 @@ def test_only_processes_with_the_mark_are_ended(tmp_path: Path, monkeypatch: pyt
         for process in (ours, other):
             process.kill()
             process.wait()
+
+
+@pytest.mark.parametrize(("before", "signal"), [("", 15), ("trap '' TERM; ", 9)])
+def test_a_process_ends_with_the_one_that_started_it_also_where_it_ignores_that(
+    before: str, signal: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["/bin/sh", "-c", f"{before}echo; read -r word"]
+    with subprocess.Popen(words, stdin=-1, stdout=-1, start_new_session=True) as process:
+        assert process.stdout is not None and process.stdout.read(1) == b"\n"
+        with ended_with_this_process(process.pid):
+            pass
+        assert process.poll() is None, "it was not killed"
+        monkeypatch.setattr(guardian, "LEAVE_SECONDS", 0)
+        monkeypatch.setattr(guardian, "_send", lambda *of: None)  # a killed process says no word
+        with ended_with_this_process(process.pid):
+            pass
+        assert process.wait(60) == -signal

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,7 @@ from hpsearch.spaces import Spec
 from hpsearch.storage.workspace import Workspace
 
 from ...support.online import Served, serving
+from ...support.remote import wait_for
 from ...support.spaces import small
 
 OBJECTIVE = """
@@ -115,13 +120,38 @@ def test_a_plan_needs_a_part_of_the_machine(server: Server, served: Served) -> N
         server.plan(space=space(), seconds=0.5)
 
 
-def test_a_drained_server_plans_nothing(server: Server, served: Served) -> None:
-    served.service.queue.drain(True)
-    try:
-        with pytest.raises(SearchError, match="drained"):
-            server.plan(space=space(), seconds=1)
-    finally:
-        served.service.queue.drain(False)
+def test_a_drained_server_ends_its_plans_says_so_and_makes_no_others(server: Server, served: Served) -> None:
+    with ThreadPoolExecutor(1) as threads, served.client("admin") as admin:
+        waiting = threads.submit(server.plan, space=space(), seconds=30)
+        wait_for(lambda: served.service.queue.view().machine.has, 30.0)
+        admin.connection.call("POST", "/v1/drain", body={"on": True})
+        try:
+            with pytest.raises(SearchError, match=r"the plan at .* failed: the server is drained"):
+                waiting.result(timeout=30.0)
+            with pytest.raises(SearchError, match="drained"):
+                server.plan(space=space(), seconds=1)
+        finally:
+            admin.connection.call("POST", "/v1/drain", body={"on": False})
+
+
+def test_ctrl_c_ends_a_plan_at_its_server(
+    served: Served, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    told: list[Plan] = []
+    monkeypatch.setattr(served.service.plans, "_tell", told.append)
+
+    def interrupt() -> None:
+        wait_for(lambda: served.service.watch.watchers > 0, 30.0)  # who waits for the plan
+        os.kill(os.getpid(), signal.SIGINT)
+
+    (folder / "long.yaml").write_text(block_of(space().to_json()))
+    threading.Thread(target=interrupt).start()
+    words = ["--server", served.url, "plan", "long.yaml", "--measure", "30"]
+    done = CliRunner(env={"HPSEARCH_TOKEN": served.token("code")}).invoke(app, words)
+    assert done.exit_code == 130, done.output
+    (plan,) = told
+    assert plan.failure == "ended by tester" and not served.service.queue.view().machine.has
 
 
 def test_the_same_request_is_the_same_plan(served: Served, folder: Path) -> None:
@@ -139,5 +169,6 @@ def test_the_same_request_is_the_same_plan(served: Served, folder: Path) -> None
     while not ended and time.monotonic() < deadline:
         time.sleep(0.01)
     (over,) = ended
-    assert replace(over, state="measuring", failure=None) == made and over.state == "failed"
+    assert replace(over, state="measuring", failure=None) == made
+    assert (over.state, over.failure) == ("failed", "the server has ended")
     assert plans.get(made.id) == over

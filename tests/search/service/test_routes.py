@@ -45,6 +45,7 @@ TABLE: dict[tuple[str, str], tuple[Any, tuple[int, int, int, int, int, int]]] = 
     ("POST", "/v1/spaces/convert"):                    ({"text": SWEEP}, (401, 200, 403, 200, 200, 200)),
     ("POST", "/v1/plans"):                             ({"space": "version: 1"}, (401, 403, 403, 422, 422, 422)),
     ("GET", "/v1/plans/0000"):                         (None, (401, 404, 403, 404, 404, 404)),
+    ("DELETE", "/v1/plans/0000"):                      (None, (401, 403, 403, 404, 404, 404)),
     ("GET", "/v1/studies"):                            (None, (401, 200, 403, 200, 200, 200)),
     ("GET", "/v1/studies/curve"):                      (None, (401, 200, 403, 200, 200, 200)),
     ("GET", "/v1/studies/kurve"):                      (None, (401, 404, 403, 404, 404, 404)),
