@@ -38,6 +38,7 @@ OLDER_KINDS: tuple[tuple[str, Kind], ...] = (  # by the beginnings of their sent
     ("killed by hpsearch kill", "killed"),
     ("ended by another program", "foreign"),
 )
+OLDER_PLACE = re.compile(r" at ([\d,]+) (?!samples$)(\w+?)s?$")  # "pruned at 3 steps", now "at step 3"
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,12 @@ def stop_of(trial: FrozenTrial) -> Stop | None:
     reason = str(trial.user_attrs.get("reason", "no reason recorded"))
     stored: dict[str, Any] | None = trial.system_attrs.get(STOPPED)
     if stored is not None:
-        return Stop(stored["kind"], reason, stored["why"])
+        return Stop(stored["kind"], reason, OLDER_PLACE.sub(r" at \2 \1", stored["why"]))
     kind = next((kind for begins, kind in OLDER_KINDS if reason.startswith(begins)), None)
     if trial.state == TrialState.FAIL:
         return failed(reason) if kind is None else Stop(kind, reason, reason)
     why = re.sub(r"^(pruned by \w+) at .*", r"\1", reason.partition(":")[0])
-    return Stop(kind or "over", reason, why)
+    return Stop(kind or "over", reason, OLDER_PLACE.sub(r" at \2 \1", why))
 
 
 def diverged(how: str) -> Stop:

@@ -7,6 +7,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from hpsearch.search.trials.stops import Stop, failed, stop_of
+from hpsearch.storage.trial_attrs import STOPPED
 
 
 @pytest.mark.parametrize(
@@ -18,14 +19,14 @@ from hpsearch.search.trials.stops import Stop, failed, stop_of
             "PRUNED",
             "pruned at 3 steps: rung 1 of 2 in bracket 0, ranked 3 of 3",
             "pruned",
-            "pruned at 3 steps",
+            "pruned at step 3",
         ),
         ("PRUNED", "pruned by median at 3 steps", "pruned", "pruned by median"),
         (
             "PRUNED",
             "paused at 3 steps: ranked 2 of 3; one in 3 is promoted",
             "not_promoted",
-            "paused at 3 steps",
+            "paused at step 3",
         ),
         (
             "PRUNED",
@@ -37,7 +38,7 @@ from hpsearch.search.trials.stops import Stop, failed, stop_of
             "PRUNED",
             "stopped at 1 step: ranked 2 of 3; it left no checkpoint",
             "no_checkpoint",
-            "stopped at 1 step",
+            "stopped at step 1",
         ),
         ("PRUNED", "the time of the search is over", "over", "the time of the search is over"),
         ("PRUNED", "ended by another program", "foreign", "ended by another program"),
@@ -51,6 +52,13 @@ def test_the_sentence_of_an_older_study_tells_the_kind(state: str, reason: str, 
     trial = create_trial(state=TrialState[state], user_attrs={"reason": reason})
     stop = stop_of(trial)
     assert stop is not None and (stop.kind, stop.reason, stop.why) == (kind, reason, why)
+
+
+@pytest.mark.parametrize("why", ["pruned at 1,200 steps", "pruned at step 1,200"])
+def test_a_place_is_told_as_today(why: str) -> None:
+    stored = {STOPPED: {"kind": "pruned", "why": why}}
+    stop = stop_of(create_trial(state=TrialState.PRUNED, system_attrs=stored))
+    assert stop is not None and stop.why == "pruned at step 1,200"
 
 
 @pytest.mark.parametrize("state", ["COMPLETE", "RUNNING", "WAITING"])
