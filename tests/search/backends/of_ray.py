@@ -15,13 +15,15 @@ def descend(config):
     if checkpoint := tune.get_checkpoint():
         with checkpoint.as_directory() as folder:
             done = json.loads(Path(folder, "state.json").read_text())["epoch"]
+    assert (train.get_checkpoint() is None) is (done == 0)
     print("begins after", done, "as", tune.get_context().get_trial_id(), flush=True)
     for epoch in range(done + 1, 10):
+        of = train if epoch % 2 else tune  # it pauses at odd ones
         loss = config["model"]["x"] + 1 / epoch
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "state.json").write_text(json.dumps({"epoch": epoch}))
-            checkpoint = tune.Checkpoint.from_directory(folder)
-            tune.report({"loss": loss, "eval": {"half": loss / 2}, "note": "text"}, checkpoint=checkpoint)
+            checkpoint = of.Checkpoint.from_directory(folder)
+            of.report({"loss": loss, "eval": {"half": loss / 2}, "note": "text"}, checkpoint=checkpoint)
 
 
 def by_train(config):
