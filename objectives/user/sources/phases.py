@@ -2,6 +2,8 @@
 
 training: epoch 1 loss 0.16          {"split": "train", "epoch": 1, "loss": 0.16}
 validation: epoch 1 loss 1.67        {"split": "val", "epoch": 1, "loss": 1.67}
+
+Values of which a program does not say what they are of are a third kind: None. No two kinds count together.
 """
 
 from __future__ import annotations
@@ -36,18 +38,25 @@ def phase_in(text: str, metric: str) -> Phase | None:
     return phases.pop() if len(phases) == 1 else None
 
 
-class Phases(Generic[T]):
-    """The values of a program, of which those of training count only if there are none of validation.
+_OF = {
+    Phase.TRAINING: "of training",
+    Phase.VALIDATION: "of validation",
+    None: "without saying of what",
+}
 
-    The first values of training wait: for one of validation, or for one of training in another epoch, which
-    shows that there is none, or until they are many.
+
+class Phases(Generic[T]):
+    """The values of a program, of which those of training count only if there are no others.
+
+    The first values of training wait: for another, or for one of training in another epoch, which shows that
+    there is none, or until they are many.
     """
 
     def __init__(self) -> None:
         self.chosen: Phase | None = None  # which counts, once that is known
-        self.left_out = False  # whether values of training are
+        self._is_known = False
+        self._left_out: set[Phase | None] = set()
         self._waiting: list[tuple[Hashable, T]] = []  # of training, with their epochs
-        self._without = False  # whether values count of which no phase is said
 
     @property
     def waits(self) -> bool:
@@ -55,42 +64,48 @@ class Phases(Generic[T]):
         return bool(self._waiting)
 
     def leaves_out(self, phase: Phase | None) -> bool:
-        """Whether a value does not count."""
-        is_left = phase is Phase.TRAINING and self.chosen is Phase.VALIDATION
-        self.left_out = self.left_out or is_left
+        """Whether a value does not count. One of validation after those of training is a fault, and does."""
+        is_fault = self.chosen is Phase.TRAINING and phase is Phase.VALIDATION
+        is_left = self._is_known and phase is not self.chosen and not is_fault
+        if is_left:
+            self._left_out.add(phase)
         return is_left
 
     def prefer_validation(self) -> bool:
-        """Choose validation. Returns whether it was not chosen before."""
-        is_new = self.chosen is None
-        self.chosen = Phase.VALIDATION
-        self.left_out = self.left_out or bool(self._waiting)
-        self._waiting.clear()
-        return is_new
+        """Choose validation, if nothing is chosen. Returns whether nothing was."""
+        return self._choose(Phase.VALIDATION)
 
     def take(self, phase: Phase | None, epoch: Hashable, value: T) -> list[T]:
         """The values that count now. `epoch`: that of the value, or its step; None without either."""
         if self.leaves_out(phase):
             return []
-        if phase is Phase.TRAINING and self.chosen is None:
+        if phase is Phase.TRAINING and not self._is_known:
             is_same = epoch is not None and epoch == self._waiting[0][0] if self._waiting else True
             if is_same and len(self._waiting) < MAX_WAITING:
                 self._waiting.append((epoch, value))
                 return []
-            self.chosen = phase
-        self._without = self._without or phase is None
+        self._choose(phase)
         return [*self.end(), value]
 
     def end(self) -> list[T]:
-        """The values that wait, which count: there are none of validation."""
+        """The values that wait, which count: there are no others."""
         waiting, self._waiting = [value for _, value in self._waiting], []
         return waiting
 
     def told(self, metric: str) -> str | None:
         """What the user should know."""
-        if self.left_out:
-            return f"its lines that give {metric} of training are left out: others give it of validation"
-        if self.chosen is not None and self._without:
-            of = self.chosen.value
-            return f"some of its lines give {metric} of {of}, others do not say of what: both count"
-        return None
+        if not self._left_out:
+            return None
+        left = " and ".join(_OF[phase] for phase in _OF if phase in self._left_out)
+        others = f"its lines that give {metric} {left} are left out: others give it {_OF[self.chosen]}"
+        is_sure = self.chosen is Phase.VALIDATION
+        return others if is_sure else f"{others}; a pattern in report.stdout can name those that count"
+
+    def _choose(self, phase: Phase | None) -> bool:
+        if self._is_known:
+            return False
+        self.chosen, self._is_known = phase, True
+        if self._waiting and phase is not Phase.TRAINING:
+            self._left_out.add(Phase.TRAINING)
+            self._waiting.clear()
+        return True

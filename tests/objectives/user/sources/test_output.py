@@ -326,10 +326,23 @@ def test_a_line_is_of_a_phase_by_a_word_of_its_own(subtests: pytest.Subtests) ->
         with subtests.test(line):
             assert reader.phase_in(line) is None
     assert LineReader("val_loss").phase_in("training: val_loss 1") is None, "the name says it"
-    assert phases("loss VALUE\n", f"validation: {LINE}")[0].remarks()[-1] == (
-        "phases",
-        "some of its lines give loss of validation, others do not say of what: both count",
-    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "values", "left"),
+    [
+        ("epoch EPOCH loss VALUE\n", f"validation: {LINE}", (0.125, 0.25, 0.375), "of validation"),
+        (f"validation: {LINE}", "epoch EPOCH loss VALUE\n", (0.125, 0.25, 0.375), "without saying of what"),
+        (f"training: {LINE}", "epoch EPOCH loss VALUE\n", (1, 2, 3), "of training"),
+    ],
+)
+def test_lines_that_do_not_say_of_what_count_alone(
+    first: str, second: str, values: tuple[float, ...], left: str
+) -> None:
+    source, reports = phases(first, second)
+    assert reports == [(value, epoch) for epoch, value in enumerate(values, 1)]
+    told = dict(source.remarks())["phases"]
+    assert told.startswith(f"its lines that give loss {left} are left out: others give it ")
 
 
 def pattern(text: str, *, of: str = r"loss (?P<value>\S+)") -> Found:
