@@ -60,6 +60,11 @@ def convert(source: Source, data: dict[str, Any]) -> Converted:
         made.name, top = experiments[0], top.section(experiments[0])
     if _is_experiment(top.data):
         top.known(*TOP)
+        if top.has("config") and top.has("param_space"):
+            with source.part():
+                raise top.fault(
+                    "param_space", "is beside config; which has what to search? Keep that", at_key=True
+                )
         parameters(top.section("config" if "config" in top.data else "param_space"), made)
     else:
         parameters(top, made)

@@ -94,6 +94,10 @@ class Section:
 
     def one_of(self, key: str, allowed: Collection[str], default: Any = MISSING) -> str:
         """One of several words."""
+        if default is MISSING and not self.has(key):
+            raise self.fault(
+                key if key in self.data else "", f'"{key}" is missing; it is one of {", ".join(allowed)}'
+            )
         value = self.text(key, default)
         if self.has(key) and value not in allowed:
             raise self.fault(key, f"must be one of {', '.join(allowed)}, not {show(value)}")

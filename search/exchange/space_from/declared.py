@@ -15,7 +15,6 @@ from .literals import Literals, parameter_of
 from .passing import Form, literally, several, truth
 from .syntax import assignments, constant, decorated, imports, keywords, name_of, nodes_of, root_of
 
-SUBCOMMANDS = "its options belong to subcommands; write a space for one of them by hand"
 IMPORTED = "it is imported: add its options that are to be searched, such as learning_rate"
 SEVERAL = "it takes several values"
 UNREADABLE = "it has no default value that can be read"

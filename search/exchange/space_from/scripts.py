@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from .declared import IMPORTED, SEVERAL, SUBCOMMANDS, UNREADABLE, Declared, element
+from .declared import IMPORTED, SEVERAL, UNREADABLE, Declared, element
 from .fields import Setting, Settings
 from .literals import NUMBER_TYPES, Literals, parameter_of
 from .metric import metric_of
 from .passing import ADDS, Form, flag, of_all, several
 from .per_trial import as_word, option_use, trial_value
+from .subcommands import for_one, subcommands_of
 from .syntax import (
     assignments,
     bounds,
@@ -66,8 +67,8 @@ def settings_of_script(path: Path) -> Settings:
     declared = Declared(tree)
     options = [*reader.options(), *declared.options()]
     left_out = reader.left_out | declared.left_out
-    if reader.subcommands or declared.subcommands:
-        raise UsageError(f"{path}: {SUBCOMMANDS}")
+    if reader.subcommands is not None or declared.subcommands:
+        raise UsageError(for_one(path, reader.subcommands or []))
     if not options and not left_out:
         raise UsageError(_by_hand(path, tree))
     use = option_use(tree, [*reader.commands, *declared.commands])
@@ -158,8 +159,7 @@ class _Reader(Literals):
         runs = [call for call in calls if root_of(call.func) == "typer" and name_of(call) == "run"]
         run = {each.id for call in runs for each in call.args if isinstance(each, ast.Name)}
         self.commands = [each for each in functions if decorated(each, "command") or each.name in run]
-        groups = any(decorated(each, "group", "callback") for each in functions)
-        self.subcommands = "add_subparsers" in names or len(self.commands) + groups > 1
+        self.subcommands = subcommands_of(tree, self.commands)
         self.parsed = self._parsed(calls) if names & PARSERS else set()
 
     def options(self) -> Iterator[Setting]:

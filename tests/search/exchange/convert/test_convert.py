@@ -429,6 +429,8 @@ REFUSED = {
     HEAD.replace("random", "bayes")
     + "  x: {values: [1, 2]}": '"metric" is missing, which method: bayes needs',
     HEAD.replace("random", "grid") + "  x: {min: 0.0, max: 1}": "uniform is in no grid; W&B's has constant,",
+    HEAD.replace("method: random\n", "")
+    + "  x: {min: 0.0, max: 1}": ':1:1: "method" is missing; it is one of bayes, random, grid',
     HEAD.replace("random", "custom")
     + "  x: {min: 0.0, max: 1}": "1:9 method: must be one of bayes, random, grid",
     HEAD + "  x: {values: [1, 2]}\nrun_cap: 0": "5:10 run_cap: must be at least 1, not 0",
@@ -536,6 +538,7 @@ REFUSED = {
     ): "tune.randint: missing a required argument: 'upper'",
     RAY_TEXTS.replace("tune.randint(1, 5)", "tune.randint(1, 5.5)"): "must have whole numbers",
     RAY_TEXTS.replace("loguniform(1e-4", "loguniform(0"): "param_space.lr: begins at 0",
+    "config: {lr: 'tune.uniform(0, 1)'}\nparam_space: {wd: 'tune.uniform(0, 1)'}": "2:1 param_space: is beside config",
     RAY + "other: {run: DQN, config: {}}": "10:1 other: is another experiment; a space has one",
     # Hydra
     HYDRA_OLD.replace("type: int", "type: whole"): 'must be one of int, float, categorical, not "whole"',

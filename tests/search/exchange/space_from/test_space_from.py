@@ -677,6 +677,21 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
         ),
         (
             "a.py",
+            "s.add_parser('eval')\ns.add_parser('train').add_argument('--lr', default=1.0)\np.add_subparsers()\n",
+            r'subcommands \(eval, train\); .* \[python, .*a.py, train, "\$\{args\}"\]',
+        ),
+        (
+            "a.py",
+            "from b import cli\n@cli.command('fit')\n@click.option('--lr', default=1.0)\ndef f(lr): ...\n",
+            r"subcommands \(fit\); ",
+        ),
+        (
+            "a.py",
+            "a.add_typer(b, name='m')\n@b.command()\ndef train_it(lr: float = 0.1): ...\n",
+            r"subcommands \(train-it\); ",
+        ),
+        (
+            "a.py",
             "@click.group()\ndef cli(): ...\n@cli.command()\n@click.option('--lr', default=1.0)\ndef f(lr): ...\n",
             "belong to subcommands",
         ),
