@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ..spaces import Spec
@@ -29,6 +29,7 @@ def run(
     watcher: Watcher | None = None,
     ray_address: str | None = None,
     began: float | None = None,
+    notify: Sequence[str] = (),
     **changes: Any,
 ) -> StudyResult:
     """Search a space, or continue an earlier search of the same name.
@@ -42,6 +43,8 @@ def run(
     backend runs in the Ray that this process is connected to, or else starts its own.
 
     `began`: since when, by the monotonic clock, the time of the search counts; by default since this call.
+
+    `notify`: who is told when the search has finished or failed: webhooks, or URLs that Apprise takes.
 
     Raises `SpaceError`, `ObjectiveError`, `StorageError` or `SearchError` with what to do about it.
     """
@@ -57,6 +60,7 @@ def run(
         watcher=LineProgress() if watcher is None else watcher,
         ray_address=ray_address,
         began=began,
+        notify=notify,
         **changes,
     )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, Self, get_args
@@ -17,8 +16,8 @@ from typing import Any, Literal, Self, get_args
 import sqlalchemy
 from optuna.storages import RDBStorage
 
-from . import DatabaseUnavailable
 from .attributes import UNREADABLE, is_a, is_count, is_text, is_text_or_none, mapping_with
+from .changing import change_attribute
 from .damage import readable
 from .database import Tables
 from .rows import STUDIES, STUDY_USER
@@ -29,7 +28,6 @@ Priority = Literal["high", "normal", "low"]
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)  # the first goes first
 DRIVER_VARIABLE = "HPSEARCH_SERVED"  # in the environment of a driver that a service has started
 KILLS, WITHIN = 3, 600.0  # ends by others within so many seconds after which a driver is started again
-MOST_TRIES = 20  # to change an attribute that others change at the same time
 
 
 @dataclass(frozen=True)
@@ -254,26 +252,17 @@ def change_wanted(
     `change` may be called several times, with what is stored; where it returns None, or the same, nothing
     changes. Raises `KeyError` where there is no such study, and `DatabaseUnavailable`.
     """
-    for _ in range(MOST_TRIES):
-        with suppress(sqlalchemy.exc.IntegrityError), readable(), database.engine.begin() as connection:
-            key = connection.scalar(sqlalchemy.select(STUDIES.c.study_id).where(STUDIES.c.study_name == name))
-            if key is None:
-                raise KeyError(name)
-            mine = STUDY_USER.c.study_id == key, STUDY_USER.c.key == WANTED
-            text = connection.scalar(sqlalchemy.select(STUDY_USER.c.value_json).where(*mine))
-            before = None if text is None else _parsed(key, text)
-            after = change(before)
-            if after is None or after == before:
-                return before
-            new = json.dumps({"of": key} | after.to_json())
-            if text is None:
-                row = {"study_id": key, "key": WANTED, "value_json": new}
-                connection.execute(STUDY_USER.insert(), [row])  # an error where another has just added it
-                return after
-            same = STUDY_USER.c.value_json == text
-            if connection.execute(STUDY_USER.update().where(*mine, same).values(value_json=new)).rowcount:
-                return after
-    raise DatabaseUnavailable(f'others change what is wanted of "{name}" all the time')
+    now: Wanted | None = None
+
+    def changed(key: int, text: str | None) -> str | None:
+        nonlocal now
+        before = None if text is None else _parsed(key, text)
+        after = change(before)
+        now = before if after is None else after
+        return None if now is None or now == before else json.dumps({"of": key} | now.to_json())
+
+    change_attribute(database, name, WANTED, changed)
+    return now
 
 
 def _read(database: RDBStorage | Tables, where: sqlalchemy.ColumnElement[bool]) -> dict[str, Wanted]:

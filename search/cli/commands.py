@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,14 +22,27 @@ ALSO = {"export": ["-o", "best.yaml"], "retry": ["--failed"]}  # what a command 
 
 
 def command(*words: str) -> str:
-    """A command to type, quoted for the shell. A URL's password stays out of it.
+    """A command to type, quoted for the shell. A URL's password stays out of it, and so do targets' URLs.
 
     One that reads standard input needs the same text again.
     """
     named = NAMED.get()
     at = ["--server", named.server] if named is not None and named.typed else []
-    typed = shlex.join(["hpsearch", *map(hidden, [*at, *words])])
+    typed = shlex.join(["hpsearch", *map(hidden, [*at, *_without_targets(words)])])
     return f"{typed} < FILE" if "-" in words else typed
+
+
+def names_target(words: Iterable[str]) -> bool:
+    """Whether a command as it was typed says who is notified."""
+    return any(word.split("=")[0] == "--notify" for word in words)
+
+
+def _without_targets(words: Iterable[str]) -> Iterator[str]:
+    """The words of a command, with URL in place of each that is to be notified: it may be a secret."""
+    before = ""
+    for word in words:
+        yield "URL" if before == "--notify" else "--notify=URL" if word.startswith("--notify=") else word
+        before = word
 
 
 def finding(storage: str | None, runs: str | Path | None) -> list[str]:

@@ -38,6 +38,14 @@ ReportTo = Annotated[
         help="Also log to this tracker: tensorboard, wandb, mlflow; or none. May be repeated.",
     ),
 ]
+Notify = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="URL",
+        envvar="HPSEARCH_NOTIFY",
+        help="Tell this webhook, chat or mail address when the search ends or fails. May be repeated.",
+    ),
+]
 Trials = Annotated[int | None, typer.Option(help="Total number of trials of the study.")]
 Time = Annotated[str | None, typer.Option(help="Total time of the search: 90s, 30m, 1h30m.")]
 Samples = Annotated[

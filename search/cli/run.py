@@ -55,6 +55,7 @@ def run(
     confirm: options.Confirm = None,
     audit: options.Audit = None,
     report_to: options.ReportTo = None,
+    notify: options.Notify = None,
     storage: options.Storage = None,
     runs: options.Runs = None,
     plain: Annotated[bool, typer.Option("--plain", help="Print lines instead of the live table.")] = False,
@@ -77,6 +78,8 @@ def run(
     if study is not None and name is not None:
         raise UsageError("--study names the study; --name is for a space")
     if isinstance(at, places.There):
+        if commands.names_target(sys.argv[1:]):
+            raise UsageError("who a server notifies stands in its serve.yaml (notify:), not in a request")
         submitted.run_there(
             at.server,
             spec=None if space is None else options.given_space(space, context.params),
@@ -106,6 +109,7 @@ def run(
             backend=backend or ("optuna" if study is None else backend_of(workspace, study)),
             ray_address=ray_address,
             began=options.process_began(),
+            notify=notify or (),
         )
     _conclude(console, result, where)
     if result.interrupted:

@@ -90,6 +90,9 @@ def study_screen(report: StudyReport, options: Sequence[str]) -> Group:
     parts: list[RenderableType] = [head, Text(about, style="dim"), "", _facts(report), "", _space(report)]
     if report.endings:
         parts += _section("ended early", _endings(report.endings))
+    if report.untold:
+        untold = (Text(f"{each.target}: {', '.join(each.kinds)}") for each in report.untold)
+        parts += _section("not notified yet; the next run with the same --notify sends it", Group(*untold))
     parts += _section("next", _commands(report.next_steps, options))
     if (advice := about_password(options)) is not None:
         parts.append(Text(advice, style="dim"))

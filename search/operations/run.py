@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,8 @@ from ..engine.driver import Driver
 from ..engine.guardian import guarded
 from ..engine.watcher import Watcher
 from ..errors import SearchError, UsageError
+from ..exchange.notices.notifier import notified
+from ..exchange.notices.targets import targets_of
 from ..exchange.trackers.study import StudyTracking
 from ..formatting import counted
 from ..preflight import checks
@@ -50,6 +52,7 @@ def run(
     backend: str = "optuna",
     ray_address: str | None = None,
     began: float | None = None,
+    notify: Sequence[str] = (),
     **changes: Any,
 ) -> StudyResult:
     """Search a space, or continue an earlier search of the same name; `watcher` is told what happens.
@@ -72,6 +75,7 @@ def run(
     if objective is None:
         checks.check_objective(spec)
     check_extras(spec)
+    targets = targets_of(notify)
     described_objective = described(spec, objective)
     worker_backend = make_backend(backend, spec, described_objective, ray_address)
     studies.quiet_optuna()
@@ -126,11 +130,13 @@ def run(
             if (failed := _failed_before(driver)) is not None:
                 more = "; to try again, also while this search runs: hpsearch retry"
                 driver.say(failed + more * worth_retrying(driver.trials))
-            try:
-                interrupted = _drive(driver, worker_backend)
-            finally:
-                if tracking is not None:
-                    tracking.close(driver.trials)
+            with notified(workspace, targets, lambda: live.name, watcher.say) as notifier:
+                try:
+                    interrupted = _drive(driver, worker_backend)
+                    notifier.failure = driver.fatal
+                finally:
+                    if tracking is not None:
+                        tracking.close(driver.trials)
     ran = sum(t.state.is_finished() for t in driver.trials) - before
     result = StudyResult(
         live.name, driver.study, spec, workspace, ran, driver.stop_reason, driver.stopped, interrupted

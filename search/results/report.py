@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from ...objectives.info import ObjectiveInfo
 from ...spaces import Choice, Derived, Parameter, Range, describe
 from ...storage.locks import driver_running
 from ...storage.studies import PAUSED, Phase, phase_of, trial_of
+from ...storage.told import told_of
 from ...storage.wanted import Wanted, wanted_of
 from ..scheduling.rungs import brackets_of
 from ..scheduling.standings import RungResult, bracket_of, rung_results, stopping_in_words
@@ -96,6 +97,14 @@ class MadeRoom(Value):
 
 
 @dataclass(frozen=True)
+class Untold:
+    """Who was not notified yet, by its host, and of what: the kinds of notices, the oldest first."""
+
+    target: str
+    kinds: list[str]
+
+
+@dataclass(frozen=True)
 class StudyReport(Value):
     """A study as a whole."""
 
@@ -128,6 +137,7 @@ class StudyReport(Value):
     importance: str | None  # how far to trust the importances, in words
     endings: list[Ending]
     next_steps: list[NextStep]
+    untold: list[Untold] = field(default_factory=list)
 
 
 def study_report(result: StudyResult) -> StudyReport:
@@ -180,6 +190,11 @@ def study_report(result: StudyResult) -> StudyReport:
         importance=trust,
         endings=ended_early,
         next_steps=steps,
+        untold=[
+            Untold(label, [notice.body["type"] for notice in told.pending])
+            for label, told in told_of(result.study._study_id, result.study.user_attrs).items()
+            if told.pending
+        ],
     )
 
 

@@ -8,7 +8,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
@@ -153,6 +153,7 @@ class Settings:
     allow_origins: tuple[str, ...] = ()  # other pages that may call it
     behind_proxy: str | None = None  # the address of the proxy that ends TLS
     base_path: str = ""  # where a proxy has it: /hpsearch
+    notify: tuple[str, ...] = field(default=(), repr=False)  # URLs of those who are told: secrets, perhaps
 
     def __post_init__(self) -> None:
         """Raise `UsageError` for a value that could never match, as a host with its port."""
@@ -195,13 +196,14 @@ def _no_setting(name: str, value: str, needs: str) -> UsageError:
 
 def _setting(file: Path, name: Any, value: Any) -> Any:
     """A setting as it is kept. Raises `UsageError` that says what is allowed."""
-    kinds = {field.name: field.type for field in fields(Settings)}
+    kinds = {each.name: each.type for each in fields(Settings)}
     if name not in kinds:
         raise UsageError(f'{file}: unknown setting "{name}"; {hint(str(name), kinds)}', code="settings")
     if str(kinds[name]).startswith("tuple"):
         values = [value] if isinstance(value, str) else value
         if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
-            raise UsageError(f"{file}: {name} needs a list of texts, not {value!r}", code="settings")
+            found = "something else" if name == "notify" else repr(value)
+            raise UsageError(f"{file}: {name} needs a list of texts, not {found}", code="settings")
         if name == "roots":
             return tuple((file.parent / Path(each).expanduser()).resolve() for each in values)
         return tuple(values)

@@ -102,6 +102,7 @@ def serve(
         )
         _load(config, address)
         url = _url(address, port)
+        service.url = _public_url(address, port, settings)
         link_file = home.link_file(port if address.uds is None else "uds")
         link = {
             "url": url,
@@ -220,6 +221,13 @@ def _url(address: Address, port: int) -> str:
         return "http://localhost"
     host = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(address.host, address.host)
     return f"http{'s' * (address.certificate is not None)}://{_in_url(host)}:{port}"
+
+
+def _public_url(address: Address, port: int, settings: Settings) -> str | None:
+    """Where people reach the server; None over a Unix socket that no proxy is known to lead to."""
+    if settings.behind_proxy is not None and settings.allow_hosts:
+        return f"https://{_in_url(settings.allow_hosts[0])}"
+    return None if address.uds is not None else _url(address, port)
 
 
 def _in_url(host: str) -> str:

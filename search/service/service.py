@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import quote
 
 from ...storage.database import open_storage
 from ...storage.workspace import Workspace
+from ..errors import UsageError
+from ..exchange.notices.notifier import Notifier
+from ..exchange.notices.targets import Target, targets_of
 from ..queue.slots import Machine
 from .bundles.store import Bundles
 from .home import Home, Settings
@@ -48,6 +52,9 @@ class Service:
     relay: Relay  # the way from remote workers to drivers
     bundles: Bundles  # submitted code
     plans: Plans  # searches that are foreseen
+    targets: list[Target]  # who is notified
+    notifier: Notifier  # who tells them
+    url: str | None = None  # of its page, once it listens
     tickets: Tickets = field(default_factory=Tickets)
 
     @classmethod
@@ -64,7 +71,11 @@ class Service:
         def tell(plan: Plan) -> None:
             watch.publish("plan.done", plan, plan.study)
 
-        return cls(
+        try:
+            targets = targets_of(settings.notify)
+        except UsageError as error:
+            raise UsageError(f"notify in serve.yaml: {error}", code=error.code) from error
+        service = cls(
             workspace,
             home,
             settings,
@@ -74,12 +85,24 @@ class Service:
             relay=Relay(workspace, home),
             bundles=Bundles(home.bundles),
             plans=Plans(queue, workspace.runs.parent, tell),
+            targets=targets,
+            notifier=Notifier(
+                workspace, targets, is_mine=queue.is_mine, link=lambda study: service.page_of(study)
+            ),
         )
+        return service
+
+    def page_of(self, study: str | None = None) -> str | None:
+        """The address of the page about a study, or of all; None where it is known to nobody."""
+        if self.url is None:
+            return None
+        page = f"{self.url}{self.settings.base_path}/"
+        return page if study is None else f"{page}#/studies/{quote(study, safe='')}"
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """Those that start and stop with the server, in the order of their start."""
-        return self.watch, self.relay, self.queue, self.plans
+        return self.watch, self.relay, self.queue, self.plans, self.notifier
 
     def drain(self, on: bool) -> None:
         """Put back what runs, end what is measured, and start nothing; or go on."""

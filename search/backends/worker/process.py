@@ -346,7 +346,8 @@ def start_process(
 def environment(threads: int) -> dict[str, str]:
     """A worker's environment: its share of the cores, and an allocator that keeps its pages."""
     variables = dict(os.environ)
-    variables.pop("HPSEARCH_STORAGE", None)  # workers do not open the database, whose URL may hold a password
+    for name in ("HPSEARCH_STORAGE", "HPSEARCH_NOTIFY"):  # URLs with secrets, which no worker needs
+        variables.pop(name, None)
     variables.pop(STRATEGY, None)  # where this search runs inside a trial
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         variables[name] = str(threads)

@@ -32,7 +32,8 @@ LONGEST_WORDS = 500  # characters of a failure
 LAST_BYTES = 16 << 10  # of a log, in which its last words are
 ERROR = "hpsearch: "  # before what a command ends with
 STOP_SECONDS = 75.0  # for a driver to leave: its trials have 30 to report, and their workers as many to end
-NOT_PASSED_ON = ("HPSEARCH_TOKEN", "HPSEARCH_SERVER", "HPSEARCH_SEARCH")  # variables of the server
+# Variables of the server. Who is notified of its studies is told by the server itself.
+NOT_PASSED_ON = ("HPSEARCH_TOKEN", "HPSEARCH_SERVER", "HPSEARCH_SEARCH", "HPSEARCH_NOTIFY")
 
 
 @dataclass

@@ -292,7 +292,7 @@ class Reconciler:
     def _note(self, study: Observed) -> None:
         """Note in the study what has come of a preemption."""
         wanted, now = study.wanted, self._now()
-        if wanted is None or wanted.preempted is None or not self._is_mine(study):
+        if wanted is None or wanted.preempted is None or not self.is_mine(study):
             return
         told, reached = wanted.preempted, study.progress.reached
         if study.is_over and told.started is None:  # it has ended instead
@@ -327,9 +327,7 @@ class Reconciler:
             if told is None and study is not None and not study.elsewhere and not study.is_over:
                 self._ended_early(study, codes.get(key))
         mine = {
-            key
-            for key, study in held.items()
-            if study.driver and study.driver.served and self._is_mine(study)
+            key for key, study in held.items() if study.driver and study.driver.served and self.is_mine(study)
         }
         self._served = (self._served - held.keys() - ended) | mine
         return bool(ended)
@@ -355,7 +353,7 @@ class Reconciler:
             if study.key not in self._children:
                 self._leaving.pop(study.key, None)
             return
-        if not driver.served or wanted is None or not self._is_mine(study):
+        if not driver.served or wanted is None or not self.is_mine(study):
             return
         preempted = wanted.preempted is not None and wanted.preempted.left is None
         if self.draining:
@@ -424,7 +422,7 @@ class Reconciler:
         else:
             self._children[study.key] = child
 
-    def _is_mine(self, study: Observed) -> bool:
+    def is_mine(self, study: Observed) -> bool:
         """Whether a study is not another server's."""
         return study.wanted is not None and study.wanted.server in (None, self._server)
 

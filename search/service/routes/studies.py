@@ -36,7 +36,7 @@ Format = Literal["yaml", "json"]
 class ServedStudy(StudyReport):
     """The report on a study, and where it is in the queue."""
 
-    queue: QueuedStudy | None  # None where the queue does not have it
+    queue: QueuedStudy | None = None  # None where the queue does not have it
 
 
 @router.get("", **names("list"), dependencies=[FreshStudies])

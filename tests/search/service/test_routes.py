@@ -100,6 +100,7 @@ TABLE: dict[tuple[str, str], tuple[Any, tuple[int, int, int, int, int, int]]] = 
     ("GET", "/v1/tokens"):                             (None, (401, 403, 403, 403, 403, 200)),
     ("POST", "/v1/tokens"):                            ({"name": "more"}, (401, 403, 403, 403, 403, 201)),
     ("DELETE", "/v1/tokens/00000000"):                 (None, (401, 403, 403, 403, 403, 404)),
+    ("POST", "/v1/webhooks/test"):                     (None, (401, 403, 403, 403, 403, 200)),
     ("POST", "/v1/tickets"):                           ({"path": "/v1"}, (401, 201, 403, 201, 201, 201)),
     ("GET", "/v1/nothing"):                            (None, (401, 404, 404, 404, 404, 404)),
     ("POST", "/v1/studies"):                           (None, (401, 405, 405, 405, 405, 405)),
