@@ -9,8 +9,9 @@ from urllib.parse import quote
 from ...storage.database import open_storage
 from ...storage.workspace import Workspace
 from ..errors import UsageError
+from ..exchange.notices.base import Target
 from ..exchange.notices.notifier import Notifier
-from ..exchange.notices.targets import Target, targets_of
+from ..exchange.notices.targets import targets_of
 from ..queue.slots import Machine
 from .bundles.store import Bundles
 from .home import Home, Settings

@@ -8,8 +8,8 @@ import apprise
 
 from ....storage.told import Notice
 from ...errors import UsageError
+from .base import ALLOWED, NotSent, Target
 from .messages import in_words
-from .targets import ALLOWED, NotSent, Target
 
 logging.getLogger("apprise").disabled = True  # it logs URLs, which are secrets
 

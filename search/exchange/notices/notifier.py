@@ -23,10 +23,10 @@ from ....storage.workspace import Workspace
 from ...queue.foreseen import rest_of
 from ...queue.observe import Observed, observe
 from ...results.study import StudyResult, load_result
+from .base import Target
 from .happenings import Seen, first_sight, news
 from .messages import best_of, notice_of, sentence_of
 from .sender import Sender, Waiting
-from .targets import Target
 
 LOOK_SECONDS = 5.0
 LAST_SECONDS = 5.0  # for what is still to be told when a search ends

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....storage.told import Notice
-from .targets import NotSent, Target
+from .base import NotSent, Target
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0  # seconds between two attempts; each pause is twice the one before
 

@@ -8,37 +8,16 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
-from ....storage.told import Notice
 from ...errors import UsageError
+from .base import ALLOWED, Target
 
 EXTRA = "pip install 'hpsearch[notify]'"
-ALLOWED = (
-    "a webhook (https://host/path, with #whsec_... at its end to be signed), or what Apprise takes: "
-    "slack://..., discord://..., mailto://..., ntfy://..., dbus://"
-)
 CHATS = ("hooks.slack.com", "discord.com", "discordapp.com")  # whose webhooks take their own messages alone
 SECRET_BYTES = range(16, 129)  # of a secret; Standard Webhooks asks for 24 to 64
-
-
-class NotSent(Exception):
-    """A target did not take a notice; the message says why, without anything of its URL."""
-
-
-class Target(ABC):
-    """Somebody to be told."""
-
-    def __init__(self, label: str) -> None:
-        """`label`: what it is called, in its study too."""
-        self.label = label
-
-    @abstractmethod
-    def send(self, notice: Notice) -> None:
-        """Send a notice, within seconds. Raises `NotSent`."""
 
 
 def targets_of(urls: Iterable[str]) -> list[Target]:

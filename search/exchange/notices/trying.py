@@ -8,8 +8,8 @@ from concurrent.futures import TimeoutError as TooLate
 from dataclasses import dataclass
 
 from ...values import Value
+from .base import NotSent, Target
 from .messages import notice_of_test
-from .targets import NotSent, Target
 
 TEST_SECONDS = 15.0  # for all of them together
 

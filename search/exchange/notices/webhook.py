@@ -11,7 +11,7 @@ import time
 import httpx2
 
 from ....storage.told import Notice
-from .targets import NotSent, Target
+from .base import NotSent, Target
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 10.0

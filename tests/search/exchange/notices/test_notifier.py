@@ -196,7 +196,12 @@ def test_a_server_tells_of_all_its_studies(workspace: Workspace, receiver: Recei
     search(workspace, name="before")
     submit(workspace=workspace, space=space(name="before"))
     submit(workspace=workspace, space=space(name="waits"))
-    first = Notifier(workspace, targets, is_mine=lambda study: study.name != "other")
+    first = Notifier(
+        workspace,
+        targets,
+        is_mine=lambda study: study.name != "other",
+        link=lambda study: f"https://host/#/studies/{study}",
+    )
     submit(workspace=workspace, space=space(name="other"))
     first.look()
     search(workspace, name="waits")
@@ -206,7 +211,7 @@ def test_a_server_tells_of_all_its_studies(workspace: Workspace, receiver: Recei
     )
     first.look()  # and is killed before it could send anything
     assert "other" not in all_told(database) and not receiver.received
-    second = Notifier(workspace, targets, link=lambda study: f"https://host/#/studies/{study}")
+    second = Notifier(workspace, targets)
     second.start()
     wait_for(lambda: len(receiver.received) == 3)
     second.stop()

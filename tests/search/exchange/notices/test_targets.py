@@ -10,8 +10,9 @@ import standardwebhooks
 
 from hpsearch.search.errors import UsageError
 from hpsearch.search.exchange.notices import targets, webhook
+from hpsearch.search.exchange.notices.base import NotSent
 from hpsearch.search.exchange.notices.messages import notice_of_test
-from hpsearch.search.exchange.notices.targets import NotSent, targets_of
+from hpsearch.search.exchange.notices.targets import targets_of
 from hpsearch.search.exchange.notices.trying import try_each
 
 from ....support.receiver import receiving
@@ -103,7 +104,12 @@ def test_a_chat_gets_the_sentence(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     with pytest.raises(NotSent, match="it was not taken"):
         chat.send(notice_of_test())
     assert "s3cret" not in caplog.text
-    monkeypatch.setattr(chat._service, "notify", lambda **words: (got.append(words), True)[1])  # type: ignore[attr-defined]
+
+    def taken(**words: Any) -> bool:
+        got.append(words)
+        return True
+
+    monkeypatch.setattr(chat._service, "notify", taken)  # type: ignore[attr-defined]
     chat.send(notice_of_test("https://host/"))
     assert got == [{"body": "hpsearch can notify you here\nhttps://host/", "title": "hpsearch: test"}]
 
