@@ -72,7 +72,7 @@ class Wanted:
     ray_address: str | None = None
     slots: Slots | None = None  # None: a lane of the machine, or what its `execution` asks for
     cwd: str | None = None  # the folder that its driver starts in
-    bundle: str | None = None  # the SHA-256 of the user's code that it starts in instead
+    bundle: str | None = None  # the SHA-256 of the user's code, where `cwd` is the folder of such
     server: str | None = None  # which service makes it so; None: the one of its database
     preemptible: bool = True
     preempted: Preempted | None = None

@@ -73,9 +73,9 @@ def submit(
     """Queue the search of a space. Submitted again, the same space is the same study.
 
     A study that was searched without a service is queued, too. Nothing runs here: a service (`hpsearch
-    serve`) starts the search in the folder `cwd`, or in the `bundle` of the user's code. With `hold` it waits
-    to be resumed. `changes` are those of `hpsearch.search.run`. Raises `SpaceDiffers` where the study of that
-    name has another space.
+    serve`) starts the search in the folder `cwd`, which has the user's code where that came as a `bundle`.
+    With `hold` it waits to be resumed. `changes` are those of `hpsearch.search.run`. Raises `SpaceDiffers`
+    where the study of that name has another space.
     """
     spec = load_space(space)
     spec = spec.override(**changes) if changes else spec
@@ -99,7 +99,7 @@ def submit(
         backend=backend,
         ray_address=ray_address,
         slots=slots,
-        cwd=str((cwd or Path.cwd()).absolute()) if bundle is None else None,
+        cwd=str((cwd or Path.cwd()).absolute()),
         bundle=bundle,
         server=server,
         preemptible=preemptible,

@@ -35,12 +35,18 @@ class StudyState(Value):
 
 
 def state_of(
-    study: Observed, *, starting: bool = False, server: str | None = None, waits_for: str | None = None
+    study: Observed,
+    *,
+    starting: bool = False,
+    server: str | None = None,
+    lacks: str | None = None,
+    waits_for: str | None = None,
 ) -> StudyState:
     """The state of a study.
 
     `starting`: whether a driver of it was started and has not locked it yet. `server`: the service that asks;
-    without one, each service's studies are queued. `waits_for`: why a queued study does not run.
+    without one, each service's studies are queued. `lacks`: why that cannot take it over from one that is
+    gone. `waits_for`: why a queued study does not run.
     """
     wanted = study.wanted
     if study.driver is not None:
@@ -62,7 +68,8 @@ def state_of(
     if wanted.failure is not None:
         return StudyState("failed", f"{wanted.failure}; resume tries again", _start(wanted))
     if server is not None and wanted.server not in (None, server):
-        return StudyState("elsewhere", "another server has it")
+        has = "another server has it"
+        return StudyState("elsewhere", has if lacks is None else f"{has}, which is gone, and {lacks}")
     if wanted.preempted is not None:
         reason = f"stopped in favour of {wanted.preempted.by}; {waits_for or 'queued at its old place'}"
         return StudyState("preempted", reason, moment(wanted.preempted.at))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from ...storage.wanted import PRIORITIES, Wanted, moment
@@ -87,6 +87,7 @@ class Situation:
     leaving: Mapping[str, float] | None = None  # since when drivers are told to leave
     draining: bool = False
     lent: tuple[Entry, ...] = ()  # parts of the machine that something short has, or asks for
+    lacks: Mapping[str, str] = field(default_factory=dict)  # what is not here of studies whose server is gone
 
     def entries(self) -> list[tuple[Entry, Rest | None]]:
         """The studies that have a part of the machine, or wait for one."""
@@ -105,7 +106,8 @@ class Situation:
     def state(self, study: Observed, waits_for: str | None = None) -> StudyState:
         """The state of a study."""
         starting = study.name in (self.starting or ())
-        return state_of(study, starting=starting, server=self.server, waits_for=waits_for)
+        lacks = self.lacks.get(study.name)
+        return state_of(study, starting=starting, server=self.server, lacks=lacks, waits_for=waits_for)
 
     def _entry(self, study: Observed) -> Entry | None:
         holds = study.occupied(self.machine)

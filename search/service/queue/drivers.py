@@ -19,11 +19,14 @@ from pathlib import Path
 
 import psutil
 
+from ....storage import StorageError
+from ....storage.claims import Owner
 from ....storage.files import study_folder
 from ....storage.wanted import DRIVER_VARIABLE, Wanted, moment
 from ....storage.workspace import Workspace
 from ...backends.resources import CORES_VARIABLE, MEMORY_VARIABLE
 from ...errors import SearchError, why
+from ...queue.observe import Observed
 from ...queue.slots import Machine, Slice
 
 LOG = "driver.log"
@@ -96,12 +99,31 @@ def start_driver(
 
 
 def folder_of(wanted: Wanted, bundles: Path) -> Path:
-    """The folder that a driver starts in. Raises `SearchError` where it is gone."""
-    folder = Path(wanted.cwd or "/") if wanted.bundle is None else bundles / wanted.bundle
+    """The folder that a driver starts in. Raises `SearchError` where it is gone.
+
+    A bundle is among this server's, or where the server has it that was sent the study.
+    """
+    folder = Path(wanted.cwd or "/")
+    if wanted.bundle is not None and (wanted.cwd is None or (bundles / wanted.bundle).is_dir()):
+        folder = bundles / wanted.bundle
     if not folder.is_dir():
         what = "the bundle of its code" if wanted.bundle is not None else "the folder it was submitted from"
         raise SearchError(f"{what} is gone: {folder}")
     return folder
+
+
+def what_lacks(
+    study: Observed, wanted: Wanted, id: str | None, workspace: Workspace, bundles: Path
+) -> str | None:
+    """What is not here of the files of the study with this id: its code, or what its trials have written."""
+    folder = study_folder(workspace.runs, study.folder)
+    try:
+        folder_of(wanted, bundles)
+        owner = Owner.of(folder)
+    except (SearchError, StorageError) as error:
+        return str(error)
+    are_here = not study.has_begun if owner is None else owner.study == id
+    return None if are_here else f"the files of its trials are not in {folder}"
 
 
 def environment(inherited: Mapping[str, str], place: Slice, machine: Machine) -> dict[str, str]:

@@ -23,10 +23,9 @@ import optuna
 import psutil
 
 from ....storage import DatabaseUnavailable, StorageError
-from ....storage.claims import ID, Owner
+from ....storage.claims import ID
 from ....storage.commands import StudyCommand, send
 from ....storage.database import open_storage
-from ....storage.files import study_folder
 from ....storage.presence import Presence
 from ....storage.studies import attrs_of, quiet_optuna
 from ....storage.wanted import Wanted, change_wanted
@@ -42,11 +41,11 @@ from .drivers import (
     Child,
     append_line,
     end,
-    folder_of,
     last_words,
     log_of,
     start_driver,
     starting_drivers,
+    what_lacks,
 )
 
 LOOK_SECONDS = 1.0
@@ -85,6 +84,7 @@ class Reconciler:
         self._database = open_storage(workspace.url, create=True)
         self._presence = Presence(self._database.engine, self._server)
         self._gone: dict[str, float] = {}  # since when other servers are gone
+        self._lacks: dict[str, str] = {}  # what is not here of their studies, by these
         self._children: dict[int, Child] = {}  # by the study's key, until their ends are noted
         self._found: dict[int, tuple[int, Slice]] = {}  # of an earlier server, not locked yet: process, slice
         self._served: set[int] = set()  # of this server, whose drivers held locks at the last look
@@ -204,8 +204,9 @@ class Reconciler:
                 self._looked = time.monotonic()
                 return
             self._presence.keep()
+            self._lacks.clear()
             situation = self._observe()
-            if any([self._take_over(study) for study in situation.studies]):
+            if any([self._take_over(study) for study in situation.studies]) or self._lacks:
                 situation = self._observe()
             for study in situation.studies:
                 self._note(study)
@@ -247,6 +248,7 @@ class Reconciler:
             leaving,
             self.draining,
             tuple(self._lent.values()),
+            dict(self._lacks),
         )
         return self._situation
 
@@ -269,7 +271,9 @@ class Reconciler:
         since = self._gone.setdefault(before, now)
         if self.workspace.file is None and now - since < GONE_SECONDS:
             return False
-        if not self._has_files(study, wanted):
+        id = (attrs_of(self._database, study.name) or {}).get(ID)
+        if lacks := what_lacks(study, wanted, id, self.workspace, self._bundles):
+            self._lacks[study.name] = lacks
             return False
 
         def mine(wanted: Wanted) -> Wanted:
@@ -277,17 +281,6 @@ class Reconciler:
 
         taken = self._change(study.name, mine)
         return taken is not None and taken.server == self._server
-
-    def _has_files(self, study: Observed, wanted: Wanted) -> bool:
-        """Whether the files of a study are here: its code, and what its trials have written."""
-        try:
-            folder_of(wanted, self._bundles)
-            owner = Owner.of(study_folder(self.workspace.runs, study.folder))
-        except (SearchError, StorageError):
-            return False
-        if owner is None:
-            return not study.has_begun
-        return owner.study == (attrs_of(self._database, study.name) or {}).get(ID)
 
     def _note(self, study: Observed) -> None:
         """Note in the study what has come of a preemption."""

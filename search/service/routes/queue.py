@@ -94,7 +94,7 @@ def put_study(
             hold=body.hold,
             preemptible=body.preemptible,
             ray_address=body.ray_address,
-            cwd=service.workspace.runs.parent,
+            cwd=folder or service.workspace.runs.parent,
             bundle=body.bundle,
             server=service.queue.server,
         )

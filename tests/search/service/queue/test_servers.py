@@ -110,11 +110,23 @@ def test_a_file_has_one_server_whatever_it_was_called(make_servers: Any, tmp_pat
     servers = make_servers(str(tmp_path / "a.db"))
     first = servers.add("first")
     servers.submit("s", first)
+    sent = tmp_path / "first" / "bundles" / ("b" * 64)
     second = servers.add("second")
     assert servers.server_of("s") == first.server, "the first one has the queue"
+    second.drain(True)
+    submit(workspace=servers.workspace, space=small(name="code", objective="remote"), bundle="b" * 64,
+           cwd=sent, server=first.server)  # fmt: skip
     first.stop()
     second.look()
     assert servers.server_of("s") == second.server
+    assert servers.server_of("code") == first.server
+    state = second.view().of("code").state
+    assert state.state == "elsewhere" and state.reason == (
+        f"another server has it, which is gone, and the bundle of its code is gone: {sent}"
+    )
+    sent.mkdir(parents=True)  # where the first one keeps what it was sent
+    second.look()
+    assert servers.server_of("code") == second.server
 
 
 @pytest.mark.parametrize("server", ["this", "another"])
