@@ -88,7 +88,10 @@ class Claim:
         try:
             with ExitStack() as undo:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                descriptor = opened(file, os.O_RDWR | os.O_CREAT)
+                try:
+                    descriptor = opened(file, os.O_RDWR | os.O_CREAT)
+                except FileNotFoundError:
+                    return self.take(begins=begins)  # its last holder has just removed the folder
                 undo.callback(os.close, descriptor)
                 if not locked(descriptor):
                     return False

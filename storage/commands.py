@@ -17,7 +17,8 @@ from .rows import STUDY_USER
 COMMAND_PREFIX = "hpsearch:command:"  # followed by something unique: a study attribute that holds a command
 ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks several times a second
 _OF_A_PROCESS = ("stop", "pause", "resume")  # the others are about the study, whoever searches it
-_KINDS = {"trial": int, "driver": int, "by": str, "budget": dict, "params": dict, "request": str}  # in JSON
+_TEXTS = dict.fromkeys(("by", "request", "call"), str)
+_KINDS = {"trial": int, "driver": int, "budget": dict, "params": dict} | _TEXTS  # in JSON
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class StudyCommand:
     budget: dict[str, Any] | None = None  # the new one
     params: dict[str, Any] | None = None  # to be tried: Optuna's labels of searched parameters
     request: str | None = None  # by which the trial is found that this enqueues
+    call: str | None = None  # by which of several commands with one request the one is known that enqueued it
 
     @property
     def is_for_a_process(self) -> bool:

@@ -158,10 +158,10 @@ class DriverConnection:
         connection.commit()
         if not free:
             raise StorageError(
-                "another search, perhaps on another machine, is running this study; wait for it, end it "
-                "(hpsearch stop), or search under another name (the server takes up to "
-                f"{GONE_MACHINE_SECONDS} s to notice that a machine is gone)",
-                code="name-taken",
+                "another search, perhaps on another machine, is running this study; wait for it, or end it "
+                "(hpsearch stop); the database's server takes up to "
+                f"{GONE_MACHINE_SECONDS} s to notice that a machine is gone",
+                code="study-busy",
             )
 
 

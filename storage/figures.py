@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from .attributes import check_trials, readable_rows
 from .damage import readable
-from .rows import DIRECTIONS, PARAMS, STUDY_USER, TRIALS, VALUES, has_attr, read_trials
+from .rows import DIRECTIONS, PARAMS, REPORTS, STUDIES, STUDY_USER, TRIALS, VALUES, has_attr, read_trials
 from .trial_attrs import AT_RUNG, CONFIRMS, confirms
 
 Rows = list[list[Any]]
@@ -46,6 +46,22 @@ def study_figures(
         for key, *row in connection.execute(query if study is None else query.where(of == study)):
             getattr(found[key], name).append(row)
     return found
+
+
+def report_counts(connection: sqlalchemy.Connection) -> dict[str, int]:
+    """How many reports the trials of each study have made, by its name; of those with any."""
+    query = sqlalchemy.select(STUDIES.c.study_name, sqlalchemy.func.count())
+    query = (
+        query.select_from(REPORTS).join(TRIALS).join(STUDIES).group_by(*STUDIES.c["study_id", "study_name"])
+    )
+    return {name: count for name, count in connection.execute(query.order_by(STUDIES.c.study_id))}
+
+
+def counts_in(connection: sqlalchemy.Connection, attr: str) -> dict[str, int]:
+    """The counts that studies have in a user attribute, by their names; of those that have one."""
+    query = sqlalchemy.select(STUDIES.c.study_name, STUDY_USER.c.value_json).join(STUDY_USER)
+    rows = connection.execute(query.where(STUDY_USER.c.key == attr).order_by(STUDIES.c.study_id))
+    return {name: int(text) for name, text in rows if text.isdecimal()}
 
 
 def member(kind: type[Member], text: Any) -> Member:

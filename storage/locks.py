@@ -62,8 +62,8 @@ def driver_lock(workspace: Workspace, folder: str) -> Iterator[None]:
             whose = "a search that hpsearch serve has started" if _is_served(pid) else "another search"
             raise StorageError(
                 f'{whose} (process {pid or "unknown"}) is running the study "{folder}"; '
-                "wait for it, end it (hpsearch stop), or search under another name",
-                code="name-taken",
+                "wait for it, or end it (hpsearch stop)",
+                code="study-busy",
             ) from None
         except OSError as error:
             raise StorageError(f"cannot lock the study: {error}") from error

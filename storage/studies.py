@@ -58,6 +58,7 @@ FOLDER = "hpsearch:folder"  # the name of its folder under runs
 MEMORY = "hpsearch:memory"  # what trials take of this machine's memory, as far as it was measured
 PHASE = "hpsearch:phase"  # of its search: a `Phase`
 PAUSED = "hpsearch:paused"  # whether its search waits to be resumed
+LEASES_LOST = "hpsearch:leases_lost"  # how often a remote worker was silent for too long
 
 
 class Phase(StrEnum):
@@ -92,6 +93,7 @@ _KINDS = {
     MEMORY: is_a(dict, type(None)),
     PHASE: lambda value: value in tuple(Phase),
     PAUSED: is_a(bool),
+    LEASES_LOST: is_count,
     WANTED: is_wanted,
 }
 Winner = Callable[[str, dict[str, Any], list[FrozenTrial]], FrozenTrial | None]
@@ -277,9 +279,8 @@ def _make(
 
 def _begun_together(name: str) -> StorageError:
     return StorageError(
-        f'another search began the study "{name}" at the same moment; wait for it, end it (hpsearch stop), '
-        "or search under another name",
-        code="name-taken",
+        f'another search began the study "{name}" at the same moment; wait for it, or end it (hpsearch stop)',
+        code="study-busy",
     )
 
 

@@ -123,9 +123,11 @@ def try_config(
     done = places.place(storage, runs)(control.try_config, study=study, params=values, trial=trial)
     if as_json:
         printing.print_json(done.to_json())
-    elif done.searching:
-        printing.say(f"trial {done.trial} trains as soon as a worker is free")
+        return
+    more = "" if done.budget is None else f"; the budget is now {done.budget} trials, as all others are used"
+    if done.searching:
+        printing.say(f"trial {done.trial} trains as soon as a worker is free{more}")
     else:
         where = commands.finding(storage, runs)
         on = commands.command("run", "--study", study, *where)
-        printing.say(f"trial {done.trial} waits for the next search of this study: {on}")
+        printing.say(f"trial {done.trial} waits for the next search of this study{more}: {on}")

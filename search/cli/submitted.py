@@ -66,10 +66,10 @@ def _follow(server: Server, study: str, plain: bool) -> StudyReport:
     with LiveProgress(console) if live else nullcontext(LineProgress(console)) as watcher:
         search = follow(server, study, watcher)
     if search.state == "failed":
-        raise SearchError(f'the search of "{study}" failed: {search.reason}', code="search-failed")
-    report = search.report or server.show(study=study)
+        raise SearchError(f'the search of "{search.name}" failed: {search.reason}', code="search-failed")
+    report = search.report or server.show(study=search.name)
     if search.state != "finished":
-        printing.say(f"{search.state}: {search.reason}; to resume it: {command('resume', study)}")
+        printing.say(f"{search.state}: {search.reason}; to resume it: {command('resume', search.name)}")
     return report
 
 

@@ -72,8 +72,8 @@ class CommandInbox:
                 self._retry(number, command.by)
             case StudyCommand("budget", budget=dict(budget)):
                 self._budget(budget, command.by)
-            case StudyCommand("try", params=dict(params), request=str(request)):
-                self._try(params, request, command.by)
+            case StudyCommand("try", params=dict(), request=str()):
+                self._try(command)
             case _:
                 self._driver.say(f"another process sent an unknown command, which is ignored: {command.do}")
 
@@ -84,17 +84,24 @@ class CommandInbox:
         except ValueError:
             self._driver.say(f"another process sent a budget that is none, which is ignored: {stored}")
             return
-        self._driver.set_budget(budget)
-        limits = ", ".join(f"{name} {value:g}" for name, value in budget if value is not None)
-        self._driver.say(f"the budget is now: {limits}" + (f", as {by} asked" if by else ""))
+        self._continue_with(budget, f", as {by} asked" if by else "")
         self._lifecycle.flush()
 
-    def _try(self, params: dict[str, Any], request: str, by: str | None) -> None:
+    def _continue_with(self, budget: Budget, why: str) -> None:
+        self._driver.set_budget(budget)
+        limits = ", ".join(f"{name} {value:g}" for name, value in budget if value is not None)
+        self._driver.say(f"the budget is now: {limits}{why}")
+
+    def _try(self, asked: StudyCommand) -> None:
         """Enqueue a configuration, once."""
-        if asked_by(self._lifecycle.trials, request) is None:
-            enqueue(self._lifecycle.study, params, request, by)
+        if asked_by(self._lifecycle.trials, asked) is None:
+            enqueue(self._lifecycle.study, asked)
             number = len(self._lifecycle.trials) - 1
-            self._driver.say(f"trial {number} waits: a configuration to try{_by(by)}")
+            self._driver.say(f"trial {number} waits: a configuration to try{_by(asked.by)}")
+            before = self._lifecycle.spec.budget
+            budget = room_for(self._lifecycle.tally.searched, before)
+            if budget != before:
+                self._continue_with(budget, ", with that trial")
             self._lifecycle.flush()
 
     def _kill(self, number: int, stop: Stop) -> None:
@@ -118,15 +125,23 @@ class CommandInbox:
         self._lifecycle.flush()
 
 
-def enqueue(study: optuna.Study, params: Mapping[str, Any], request: str, by: str | None) -> None:
+def enqueue(study: optuna.Study, asked: StudyCommand) -> None:
     """Enqueue a trial with Optuna's labels of some parameters; the sampler proposes the others."""
-    attrs = {FIXED_PARAMS: dict(params), ASKED: {"request": request, "by": by}}
+    known = {"request": asked.request, "by": asked.by, "call": asked.call}
+    attrs = {FIXED_PARAMS: asked.params, ASKED: known}
     study.add_trial(optuna.trial.create_trial(state=TrialState.WAITING, system_attrs=attrs))
 
 
-def asked_by(trials: Iterable[FrozenTrial], request: str) -> FrozenTrial | None:
-    """The trial that a request has enqueued; None where it has not."""
-    return next((t for t in trials if t.system_attrs.get(ASKED, {}).get("request") == request), None)
+def asked_by(trials: Iterable[FrozenTrial], asked: StudyCommand) -> FrozenTrial | None:
+    """The trial that a command with this request has enqueued; None where none has."""
+    return next((t for t in trials if t.system_attrs.get(ASKED, {}).get("request") == asked.request), None)
+
+
+def room_for(trials: int, budget: Budget) -> Budget:
+    """A budget of so many trials at least, where it limits them."""
+    if budget.trials is None or budget.trials >= trials:
+        return budget
+    return budget.model_copy(update={"trials": trials})
 
 
 def killed(by: str | None = None) -> Stop:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,19 +18,20 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Choice, Range, Spec
+from ...storage import StorageError
 from ...storage.attributes import readable_rows
 from ...storage.commands import ANSWER_SECONDS, StudyCommand, is_there, send, withdraw
 from ...storage.damage import readable
 from ...storage.database import open_storage, open_tables
 from ...storage.live import LiveStorage
 from ...storage.locks import driver_lock, driver_running
-from ...storage.studies import PHASE, Phase, StoredStudy, find_study, trial_of
-from ...storage.trial_attrs import FIXED_PARAMS
+from ...storage.studies import PHASE, SPEC, Phase, StoredStudy, find_study, trial_of
+from ...storage.trial_attrs import ASKED, FIXED_PARAMS, search_trials
 from ...storage.wanted import Desired, Wanted, change_wanted
 from ...storage.workspace import Workspace
-from ..engine.commands import FAILURE_ATTRS, asked_by, enqueue, killed
+from ..engine.commands import FAILURE_ATTRS, asked_by, enqueue, killed, room_for
 from ..errors import SearchError, UsageError
-from ..results.study import space_of
+from ..results.study import space_of, stored_spec
 from ..sampling.distributions import enqueued_labels
 from ..values import Value
 
@@ -55,6 +56,7 @@ class Tried(Value):
     params: dict[str, Any]  # that were given, as the database has them; the sampler proposes the others
     searching: bool  # whether a search has taken it; else the next one does
     made: bool  # False: the same request had enqueued it before
+    budget: int | None = None  # the trials that the budget has now; None: it had room for this one
 
 
 def stop(*, workspace: Workspace, study: str, by: str | None = None) -> Steered:
@@ -90,18 +92,18 @@ def kill(*, workspace: Workspace, study: str, trial: int, by: str | None = None)
     if victim.state not in (TrialState.RUNNING, TrialState.WAITING):
         state = victim.state.name.lower()
         raise SearchError(f"trial {trial} has ended already: it is {state}", code="trial-state")
-    searching = sent(stored, StudyCommand("kill", trial, by=by))
-    if searching:
-        state = _end_of(stored, trial).state.name.lower()
-        if state != "fail":
-            raise SearchError(f"trial {trial} was not killed: it is {state}", code="trial-state")
-    else:
-        with held(stored) as live:
-            key = live.trial_id(trial)
-            end = killed(by)
+
+    def end_it(live: LiveStorage) -> None:
+        key, end = live.trial_id(trial), killed(by)
+        if not live.get_trial(key).state.is_finished():
             live.set_trial_user_attr(key, "error", end.reason)
             end.note(live, key)
             live.set_trial_state_values(key, TrialState.FAIL)
+
+    searching = obeyed(stored, StudyCommand("kill", trial, by=by), end_it)
+    state = _end_of(stored, trial).state.name.lower()
+    if state != "fail":
+        raise SearchError(f"trial {trial} was not killed: it is {state}", code="trial-state")
     return Steered(study, searching, (trial,))
 
 
@@ -123,12 +125,14 @@ def retry(*, workspace: Workspace, study: str, trial: int | None = None, by: str
             told = f"trial {trial} is {state.name.lower()}; only failed trials are tried again"
             raise SearchError(told, code="trial-state")
         failed = (trial,)
-    searching = sent(stored, StudyCommand("retry", trial, by=by))
-    if not searching:
-        with held(stored) as live:
-            for number in failed:
+
+    def requeue(live: LiveStorage) -> None:
+        for number in failed:
+            if live.trials[number].state == TrialState.FAIL:
                 live.revive(number, FAILURE_ATTRS)
-            live.set_study_user_attr(live.get_study_id_from_name(live.born), PHASE, Phase.SEARCHING)
+        live.set_study_user_attr(live.get_study_id_from_name(live.born), PHASE, Phase.SEARCHING)
+
+    searching = obeyed(stored, StudyCommand("retry", trial, by=by), requeue)
     forgiven = change_wanted(open_tables(workspace.url), study, lambda wanted: wanted and wanted.forgiven())
     return Steered(study, searching, failed, wanted=None if forgiven is None else forgiven.desired)
 
@@ -144,8 +148,9 @@ def try_config(
 ) -> Tried:
     """Enqueue a configuration: it trains before what the sampler proposes.
 
-    `params` are values of searched parameters; with `trial` its values fill in, else the sampler's do. The
-    same `request` again is the same trial. Raises `UsageError` for values that do not fit the space.
+    It is one of the budget's trials; where all of these are there already, the budget gets one more. `params`
+    are values of searched parameters; with `trial` its values fill in, else the sampler's do. The same
+    `request` again is the same trial. Raises `UsageError` for values that do not fit the space.
     """
     stored = find_study(workspace, study)
     spec = space_of(workspace, study)
@@ -155,23 +160,33 @@ def try_config(
         labels = enqueued_labels(spec, given)
     except ValueError as error:
         raise UsageError(str(error), code="trial-params") from error
-    request = request or uuid.uuid4().hex
-    there = asked_by(stored.study.get_trials(deepcopy=False), request)
-    if there is not None and there.system_attrs[FIXED_PARAMS] != labels:
-        told = f"this request made trial {there.number}, with other values: another trial is another request"
-        raise UsageError(told, code="request-differs")
+    call = uuid.uuid4().hex
+    asked = StudyCommand("try", by=by, params=labels, request=request or call, call=call)
+
+    def add(live: LiveStorage) -> None:
+        if asked_by(live.trials, asked) is None:
+            enqueue(optuna.load_study(study_name=live.born, storage=live), asked)
+            key = live.get_study_id_from_name(live.born)
+            left = stored_spec(study, live.get_study_user_attrs(key)[SPEC])
+            budget = room_for(len(search_trials(live.trials)), left.budget)
+            live.set_study_user_attr(key, SPEC, left.model_copy(update={"budget": budget}).to_json())
+            live.set_study_user_attr(key, PHASE, Phase.SEARCHING)
+
+    there = asked_by(stored.study.get_trials(deepcopy=False), asked)
     made, searching = there is None, driver_running(workspace, stored.folder) is not None
-    if made:
-        searching = sent(stored, StudyCommand("try", by=by, params=labels, request=request))
-        if not searching:
-            with held(stored) as live:
-                enqueue(optuna.load_study(study_name=live.born, storage=live), labels, request, by)
-                live.set_study_user_attr(live.get_study_id_from_name(live.born), PHASE, Phase.SEARCHING)
-        there = asked_by(stored.study.get_trials(deepcopy=False), request)
+    if there is None:
+        searching = obeyed(stored, asked, add)
+        there = asked_by(stored.study.get_trials(deepcopy=False), asked)
     if there is None:
         told = "the search took the configuration, and has not enqueued it yet; its trials will show it"
         raise SearchError(told, code="no-answer")
-    return Tried(study, there.number, labels, searching, made)
+    if there.system_attrs[FIXED_PARAMS] != labels:
+        told = f"this request made trial {there.number}, with other values: another trial is another request"
+        raise UsageError(told, code="request-differs")
+    made = made and there.system_attrs[ASKED].get("call", call) == call
+    trials = space_of(workspace, study).budget.trials
+    more = made and trials is not None and trials > (spec.budget.trials or trials)
+    return Tried(study, there.number, labels, searching, made, trials if more else None)
 
 
 def _still_called_for(spec: Spec, before: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,6 +251,25 @@ def _end_of(stored: StoredStudy, number: int) -> FrozenTrial:
     while not (trial := trial_of(stored.study, number)).state.is_finished() and time.monotonic() < deadline:
         time.sleep(0.1)
     return trial
+
+
+def obeyed(stored: StoredStudy, asked: StudyCommand, change: Callable[[LiveStorage], None]) -> bool:
+    """Send a command to the search of a study, or change the study where none runs; whether a search took it.
+
+    A search that begins meanwhile is told, and of one that ends the study is changed. Raises `SearchError`
+    where the search does not answer, and `StorageError` where another process keeps the study.
+    """
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while not sent(stored, asked):
+        try:
+            with held(stored) as live:
+                change(live)
+            return False
+        except StorageError as error:
+            if error.code != "study-busy" or time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+    return True
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +88,7 @@ def run(
     kept = claim.kept
     if kept != name:
         watcher.say(f"the files of this study are in {claim.folder}")
-    with claim, locks.driver_lock(workspace, kept), guarded(workspace, name, kept=kept):
+    with _or_another_name(), claim, locks.driver_lock(workspace, kept), guarded(workspace, name, kept=kept):
         if not claim.take():
             raise StorageError(f"{claim.folder} was taken by another study; the same command takes another")
         attrs = patiently(lambda: studies.attrs_of(opened, name), watcher.say) or {}
@@ -212,6 +212,17 @@ def _name_of(objective: Callable[[Any], float]) -> str:
     named: Any = objective.func if isinstance(objective, functools.partial) else objective
     named = named if hasattr(named, "__qualname__") else type(named)
     return f"{named.__module__}:{named.__qualname__}".replace(".<locals>", "")
+
+
+@contextmanager
+def _or_another_name() -> Iterator[None]:
+    """Say what else helps a new search where another one has the study."""
+    try:
+        yield
+    except StorageError as error:
+        if error.code != "study-busy":
+            raise
+        raise StorageError(f"{error}; or search under another name", code="name-taken") from error
 
 
 def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:

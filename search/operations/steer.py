@@ -14,6 +14,7 @@ from ...storage import StorageError, studies
 from ...storage.commands import StudyCommand, send
 from ...storage.damage import readable
 from ...storage.database import open_storage
+from ...storage.live import LiveStorage
 from ...storage.locks import driver_running
 from ...storage.rows import STUDIES
 from ...storage.studies import find_study
@@ -22,7 +23,7 @@ from ...storage.workspace import Workspace
 from ..errors import SearchError, UsageError
 from ..results.study import backend_of, space_of, stored_spec
 from ..values import Value
-from .control import held, sent
+from .control import obeyed
 
 COMMAND_OF: dict[Desired, str] = {"run": "resume", "pause": "pause", "stop": "stop"}
 
@@ -123,21 +124,15 @@ def set_budget(workspace: Workspace, study: str, change: Mapping[str, Any], by: 
     changed = spec.override(budget=change)
     if changed.budget == spec.budget:
         return changed
-    command = StudyCommand("budget", by=by, budget=changed.budget.model_dump(mode="json"))
-    for again in (True, False):
-        if sent(stored, command):
-            break
-        try:
-            with held(stored) as live:
-                key = live.get_study_id_from_name(live.born)
-                left = stored_spec(study, live.get_study_user_attrs(key)[studies.SPEC])
-                changed = left.model_copy(update={"budget": changed.budget})
-                live.set_study_user_attr(key, studies.SPEC, changed.to_json())
-                live.set_study_user_attr(key, studies.PHASE, studies.Phase.SEARCHING)
-            break
-        except StorageError as error:
-            if error.code != "name-taken" or not again:  # a driver has just begun, and can be told
-                raise
+
+    def write(live: LiveStorage) -> None:
+        key = live.get_study_id_from_name(live.born)
+        left = stored_spec(study, live.get_study_user_attrs(key)[studies.SPEC])
+        with_it = left.model_copy(update={"budget": changed.budget})
+        live.set_study_user_attr(key, studies.SPEC, with_it.to_json())
+        live.set_study_user_attr(key, studies.PHASE, studies.Phase.SEARCHING)
+
+    obeyed(stored, StudyCommand("budget", by=by, budget=changed.budget.model_dump(mode="json")), write)
     return changed
 
 

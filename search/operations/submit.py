@@ -105,19 +105,19 @@ def submit(
         preemptible=preemptible,
     )
     stored = studies.attrs_of(opened, spec.name)
-    made = stored is None or studies.SPEC not in stored
-    if made:
-        _make(opened, workspace, spec)
-    else:
-        assert stored is not None
-        _compare(workspace, spec, stored, by)
+    made = (stored is None or studies.SPEC not in stored) and _make(opened, workspace, spec)
+    if not made:
+        _compare(workspace, spec, studies.attrs_of(opened, spec.name) or {}, by)
     now_wanted = change_wanted(opened, spec.name, lambda there: there or wanted)
     assert now_wanted is not None
     return Submitted(spec.name, made, now_wanted.desired, now_wanted.priority)
 
 
-def _make(opened: Any, workspace: Workspace, spec: Spec) -> None:
-    """Make the study, with a folder for its files. Raises `StorageError` where that cannot be."""
+def _make(opened: Any, workspace: Workspace, spec: Spec) -> bool:
+    """Make the study, with a folder for its files; False where another submission has just made it.
+
+    Raises `StorageError` where that cannot be.
+    """
     with claim_new(workspace, spec.name) as claim:
         attrs: dict[str, Any] = {
             studies.SPEC: spec.to_json(),
@@ -130,13 +130,12 @@ def _make(opened: Any, workspace: Workspace, spec: Spec) -> None:
         try:
             live = studies.open_live(opened, spec.name, goal=spec.goal, attrs=attrs)
         except StorageError:
-            stored = studies.attrs_of(opened, spec.name) or {}
-            if studies.SPEC not in stored:
+            if studies.SPEC not in (studies.attrs_of(opened, spec.name) or {}):
                 raise
-            _compare(workspace, spec, stored, None)  # another has just submitted it
-        else:
-            live.flush()
-            live.close()
+            return False
+        live.flush()
+        live.close()
+        return True
 
 
 def _compare(workspace: Workspace, spec: Spec, stored: Mapping[str, Any], by: str | None) -> None:

@@ -48,6 +48,7 @@ class QueuedStudy(Value):
     preemptions: int = 0  # so far
     lost_seconds: float = 0.0  # that these have cost
     driver: int | None = None  # the process that searches it
+    id: int | None = None  # its number in the database, which stays when it is renamed
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,7 @@ def view(situation: Situation) -> Queue:
                 preemptions=0 if wanted is None else wanted.preemptions,
                 lost_seconds=0.0 if wanted is None else round(wanted.lost, 1),
                 driver=None if study.driver is None else study.driver.pid,
+                id=study.key,
             )
         )
     has = {entry.name: entry.holds for entry in by_name.values() if entry.holds is not None}

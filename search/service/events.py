@@ -74,13 +74,13 @@ class Ring:
         return f"{self.boot}-{seq}"
 
     def place(self, last_id: str | None) -> int | None:
-        """The number that a Last-Event-ID means, the present one without; None for another server's."""
+        """The number that a Last-Event-ID means, the present one without; None for one not given out here."""
         if last_id is None:
             return self.seq
         boot, _, number = last_id.rpartition("-")
         if boot != self.boot or not number.isdecimal() or len(number) > 18:
             return None
-        return int(number)
+        return int(number) if int(number) <= self.seq else None
 
 
 @dataclass

@@ -14,8 +14,12 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ...storage.damage import readable
+from ...storage.database import open_tables
+from ...storage.figures import counts_in, report_counts
 from ...storage.pages import study_head
 from ...storage.rows import read_trials
+from ...storage.studies import LEASES_LOST
 from ...storage.wanted import PRIORITIES
 from ...storage.workspace import Workspace
 from ..backends.remote.leases import StoredLease
@@ -41,6 +45,12 @@ QUEUE_WAIT = Histogram(
     buckets=(1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600),
     registry=REGISTRY,
 )
+FORECAST_ERROR = Histogram(
+    "hpsearch_forecast_error_ratio",
+    "How far searches ended from the first end that was foreseen, by the seconds to that: 0.1 is 10 %.",
+    buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
+    registry=REGISTRY,
+)
 
 
 def count_request(method: str, status: int, seconds: float) -> None:
@@ -55,6 +65,7 @@ def exposition(workspace: Workspace, caller: Caller, queue: Queue) -> bytes:
     told.register(_Told(lambda: _of_studies(workspace, caller)))
     told.register(_Told(lambda: _of_queue(queue)))
     told.register(_Told(lambda: _of_leases(workspace, queue)))
+    told.register(_Told(lambda: _so_far(workspace, caller)))
     told.register(_Told(lambda: _seen(REGISTRY.collect(), caller)))
     return generate_latest(told)
 
@@ -125,6 +136,19 @@ def _of_queue(queue: Queue) -> Iterator[Metric]:
             times.add_metric([study.study], study.preemptions)
             lost.add_metric([study.study], study.lost_seconds)
     yield from (counted, length, slots, times, lost)
+
+
+def _so_far(workspace: Workspace, caller: Caller) -> Iterator[Metric]:
+    """Reports of trials, and leases whose workers fell silent."""
+    reports = CounterMetricFamily("hpsearch_reports", "Reports of trials.", labels=["study"])
+    told = "Leases whose workers were silent for too long."
+    lost = CounterMetricFamily("hpsearch_leases_lost", told, labels=["study"])
+    with readable(), open_tables(workspace.url).engine.connect() as connection:
+        found = (reports, report_counts(connection)), (lost, counts_in(connection, LEASES_LOST))
+    for metric, counts in found:
+        for study in [name for name in counts if caller.may_see(name)][-MOST_STUDIES:]:
+            metric.add_metric([study], counts[study])
+        yield metric
 
 
 def _of_leases(workspace: Workspace, queue: Queue) -> Iterator[Metric]:

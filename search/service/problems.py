@@ -79,6 +79,7 @@ KINDS = {
     "not-confirmed": Kind(
         409, "The winner is not confirmed yet", "Ask for an unconfirmed one by ?unconfirmed=yes, or wait."
     ),
+    "name-taken": Kind(409, "Another study has this name", "Choose another name, or delete that study."),
     "busy-elsewhere": Kind(409, "Another search has this study", "Wait for it, or stop it."),
     "no-room": Kind(409, "No part of the machine is free for it now", "GET /v1/queue says when others end."),
     "wrong-state": Kind(409, "The state it is in does not allow this", "The detail says the state."),
@@ -116,7 +117,7 @@ BY_CODE = {
     "token-missing": "no-such-token",
     "trial-state": "wrong-state",
     "not-searching": "wrong-state",
-    "name-taken": "busy-elsewhere",
+    "study-busy": "busy-elsewhere",
     "home": "failed",
     "database-missing": "database-unavailable",
 }

@@ -7,10 +7,12 @@ import errno
 import json
 import logging
 import os
+import secrets
 import signal
 import socket
 import ssl
 import stat
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,14 +22,16 @@ from ipaddress import ip_address
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...storage.workspace import Workspace
 from ..errors import SearchError, UsageError, why
 from .app import make_app
-from .guard import HEADER_BYTES, access
+from .guard import HARDENED, HEADER_BYTES, access
 from .home import Home, Settings
+from .problems import MEDIA_TYPE, problem
 from .service import Service
 
 HEADER_SECONDS = 10.0  # from the first byte of a request, or from connecting, to the end of its headers
@@ -288,7 +292,10 @@ class _Server(uvicorn.Server):
 
 
 class _Patient(H11Protocol):
-    """Closes connections whose headers do not come in time, which uvicorn waits for without end."""
+    """Closes connections whose headers do not come in time, which uvicorn waits for without end.
+
+    What is no HTTP is answered with a problem document, as all else.
+    """
 
     _waiting: asyncio.TimerHandle | None = None
 
@@ -307,6 +314,24 @@ class _Patient(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._no_more()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        error = sys.exception()  # which h11 has raised
+        refusal = problem("malformed", str(error or msg))
+        body = refusal.body(f"req_{secrets.token_hex(6)}")
+        about = HARDENED | {
+            "Content-Type": MEDIA_TYPE,
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+        }
+        headers = [(name.lower().encode(), value.encode()) for name, value in about.items()]
+        for event in (
+            h11.Response(status_code=refusal.status, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _expect(self) -> None:
         self._waiting = self.loop.call_later(HEADER_SECONDS, self._give_up)

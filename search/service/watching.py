@@ -25,6 +25,7 @@ VALID_SECONDS = 1.0  # between two looks at whether a token still may watch
 SLOWLY_SECONDS = 1.0  # between two looks at what the database does not say: drivers and their logs
 LINGER_SECONDS = 60.0  # that changes are still told after the last watcher left: it may come back
 LONGEST_WAIT = 60.0  # of a long-poll
+UNKNOWN = "no event has had this id since the server was started: read again"
 log = logging.getLogger("hpsearch.service")
 
 
@@ -208,7 +209,7 @@ class Watch:
         still_valid: Callable[[], bool] = lambda: True,
         beat: float = BEAT_SECONDS,
     ) -> AsyncIterator[bytes]:
-        """What a client is told, from where it was on; begins anew where too much has happened since."""
+        """What a client is told, from where it was on; anew where that is unknown, or too long ago."""
         with self.watching():
             await asyncio.to_thread(self._look_safely)  # what was before is not told
             at = self.ring.place(last_id)
@@ -225,8 +226,9 @@ class Watch:
                 wake = self._wake
                 found = None if at is None else self.ring.since(at, AT_ONCE)
                 if found is None:
+                    why = UNKNOWN if at is None else "too much has happened: read again"
                     at = self.ring.seq
-                    yield encoded("reset", {"why": "too much has happened: read again"}, self.ring.name(at))
+                    yield encoded("reset", {"why": why}, self.ring.name(at))
                     continue
                 if found:
                     at = found[-1].seq

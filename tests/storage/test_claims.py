@@ -13,7 +13,7 @@ from typing import Any
 import optuna
 import pytest
 
-from hpsearch.storage import StorageError, studies
+from hpsearch.storage import StorageError, claims, files, studies
 from hpsearch.storage.claims import Claim, claim_new
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CLAIM
@@ -90,6 +90,21 @@ def test_a_claim_that_is_let_go_while_another_waits_for_it_is_made_anew(
         assert (second.folder / CLAIM).read_text().startswith(second.study)
         with claim_new(at(tmp_path), "s") as third:
             assert third.kept == "s-2", "the lock is one of the file that others find"
+
+
+def test_a_folder_that_is_removed_while_it_is_claimed_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was another's without trials, which has just let it go."""
+
+    def open_late(path: Path, flags: int) -> int:
+        monkeypatch.setattr(claims, "opened", files.opened)
+        path.parent.rmdir()
+        return files.opened(path, flags)
+
+    monkeypatch.setattr(claims, "opened", open_late)
+    with claim_new(at(tmp_path), "s") as claim:
+        assert claim.kept == "s" and (claim.folder / CLAIM).is_file()
 
 
 def test_a_study_keeps_its_folder_and_keeps_out_another_database(tmp_path: Path) -> None:

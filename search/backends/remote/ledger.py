@@ -11,6 +11,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ....storage.claims import ID
 from ....storage.files import METRICS
+from ....storage.studies import LEASES_LOST
 from ....storage.trial_attrs import LEASE, THREADS, at_rung, state_of
 from ...engine.driver import Driver
 from ...engine.running import Assignment, Failure
@@ -49,6 +50,7 @@ class Ledger:
         self._clock = clock
         self._wall = wall
         self.study = short_id(driver.study.user_attrs.get(ID, ""))
+        self._lost: int = driver.study.user_attrs.get(LEASES_LOST, 0)
         self.live: dict[str, Lease] = {}  # by their tokens
         self._over: OrderedDict[str, Lease] = OrderedDict()  # the last ones, for calls that are repeated
 
@@ -115,6 +117,8 @@ class Ledger:
         if self._clock() - lease.heard <= lease.seconds:
             return
         self.end(lease, by="lost")
+        self._lost += 1
+        self._driver.study.set_user_attr(LEASES_LOST, self._lost)
         if lease.adopted:  # it was the driver that was gone
             self._driver.requeue(lease.number)
             return

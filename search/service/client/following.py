@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from optuna.trial import FrozenTrial, TrialState
 
 from ....spaces import Spec
+from ....storage import StorageError
 from ....storage.studies import Phase
 from ....storage.trial_attrs import CONFIRMS
 from ...engine.watcher import Watcher
@@ -64,8 +65,9 @@ class _Running:
 class FollowedSearch:
     """A search as `SearchView` has it, read-only."""
 
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+    def __init__(self, name: str, spec: Spec) -> None:
+        self.name, self.spec = name, spec
+        self.id: int | None = None  # by which the queue has it, whatever its name
         self.rows: dict[int, TrialRow] = {}
         self.curves: dict[int, dict[int, float]] = {}
         self.report: StudyReport | None = None
@@ -158,16 +160,30 @@ def follow(server: Teller, study: str, watcher: Watcher) -> FollowedSearch:
     Connections may break and servers restart meanwhile. Raises `ServerUnavailable` where the server is away
     for good, and the errors of the operations.
     """
-    search = FollowedSearch(server.space(study=study))
+    search = FollowedSearch(study, server.space(study=study))
     news = _News(server, study, watcher)
     known: set[int] | None = None  # trials whose end is no news
     told = ""
     while True:
         if news.come():
             try:
-                _read(server, study, search)
+                queued = _queued(server, search)
+                if queued is not None and queued.study != search.name:
+                    watcher.say(f'"{search.name}" is called "{queued.study}" now')
+                    search.name = queued.study
+                    news.stop()
+                    news = _News(server, search.name, watcher)
+                _read(server, search, queued)
             except ServerUnavailable as error:
                 news.lost(str(error))
+                continue
+            except StorageError as error:
+                if error.code != "study-missing":
+                    raise
+                if (queued := _queued(server, search)) is None or queued.study == search.name:
+                    told = f'"{search.name}" can be followed no more: it was deleted, or renamed'
+                    raise StorageError(told, code=error.code) from error
+                news.missed = True
                 continue
         ended = {number for number, row in search.rows.items() if row.ended}
         for number in sorted(ended - (ended if known is None else known)):
@@ -189,14 +205,14 @@ class _News:
     def __init__(self, server: Teller, study: str, watcher: Watcher) -> None:
         self.watcher, self.away, self.polls = watcher, False, False
         self._server, self._study = server, study
-        self._missed = True  # something that has not been read yet
+        self.missed = True  # something that has not been read yet
         self._arrived: SimpleQueue[Event | Exception] = SimpleQueue()
         self._stopped = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def come(self) -> bool:
         """After a moment, whether something has changed since the last time. Raises what ended the events."""
-        changed, self._missed = self._missed or self.polls, False
+        changed, self.missed = self.missed or self.polls, False
         end = time.monotonic() + (0.0 if changed and not self.polls else LOOK_SECONDS)
         while True:
             try:
@@ -219,7 +235,7 @@ class _News:
         """The server cannot be reached now."""
         if not self.away:
             self.watcher.say(f"{why}; the search goes on, and this tries again")
-        self.away = self._missed = True
+        self.away = self.missed = True
 
     def stop(self) -> None:
         """Listen no more."""
@@ -235,8 +251,9 @@ class _News:
             self._arrived.put(error)
 
 
-def _read(server: Teller, study: str, search: FollowedSearch) -> None:
+def _read(server: Teller, search: FollowedSearch, queued: QueuedStudy | None) -> None:
     """Read what may have changed: trials that had not ended, new ones, and the state of the study."""
+    study = search.name
     open_ones = [number for number, row in search.rows.items() if not row.ended]
     after = min(open_ones, default=max(search.rows, default=-1) + 1) - 1
     for row in server.rows(study=study, after=None if after < 0 else after):
@@ -245,7 +262,6 @@ def _read(server: Teller, study: str, search: FollowedSearch) -> None:
     if running:
         search.curves |= server.reported(study=study, trials=running)
     age = time.monotonic() - search._read
-    queued = next((each for each in _queue(server) if each.study == study), None)
     before = search.state
     if queued is not None:
         search.state, search.reason = queued.state.state, queued.state.reason
@@ -257,14 +273,19 @@ def _read(server: Teller, study: str, search: FollowedSearch) -> None:
             search.state = "finished"
 
 
-def _queue(server: Teller) -> tuple[QueuedStudy, ...]:
-    """The studies of the server's queue; none where it has no queue."""
+def _queued(server: Teller, search: FollowedSearch) -> QueuedStudy | None:
+    """The study as the server's queue has it, by another name perhaps; None where it does not."""
     try:
-        return server.queue().studies
+        studies = server.queue().studies
     except SearchError as error:
-        if error.code != "server-version":
+        if error.code != "server-version":  # it has no queue
             raise
-        return ()
+        return None
+    for each in studies:
+        if each.study == search.name if search.id is None else each.id == search.id:
+            search.id = each.id
+            return each
+    return None
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -14,7 +14,8 @@ from ...values import NextStep, from_plain
 STORAGE = {  # types of problems that the storage has
     "no-such-study": "study-missing",
     "no-such-trial": "trial-missing",
-    "busy-elsewhere": "name-taken",
+    "busy-elsewhere": "study-busy",
+    "name-taken": "name-taken",
 }
 WRONG_USE = (400, 401, 403, 413, 415, 421, 422, 431)  # the caller has to change something
 LONGEST = 20_000  # characters of a message

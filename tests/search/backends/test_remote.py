@@ -20,6 +20,7 @@ from hpsearch.search.errors import UsageError
 from hpsearch.search.service.worker.link import Link
 from hpsearch.spaces import Spec
 from hpsearch.storage.files import CHECKPOINT, SEALED, has_checkpoint
+from hpsearch.storage.studies import LEASES_LOST
 
 from ...support.driving import PROMOTION, DrivenStudy
 from ...support.remote import LossyLink, workers_for
@@ -111,6 +112,7 @@ def test_a_worker_that_was_silent_gets_its_trial_back_where_nobody_else_has_it(
     at.pass_seconds(SOON)
     assert at.study.states() == ["FAIL"], "its attempts are spent"
     assert at.study.trials()[0].user_attrs["error"] == 'worker "another" was not heard of for 60 s'
+    assert at.driver.study.user_attrs[LEASES_LOST] == 3
     assert at.say("beat", other["lease"])["state"] == "fail"
     at.driver.close()
 

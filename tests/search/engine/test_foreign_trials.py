@@ -188,6 +188,11 @@ def test_a_configuration_that_another_process_asks_for_trains_next(
         study.command(do="try", params={"x": 0.25}, request="a", by="anna")
         driver.tick()
     assert len(driver.trials) == 1, "the same request once"
+    for request in ("b", "c"):
+        study.command(do="try", params={"x": 0.5}, request=request)
+        driver.tick()
+    assert driver.spec.budget.trials == 3, "the third is one more than the budget had"
+    assert study.result().spec.budget.trials == 3
     given = asked(driver)
     assert given.params["x"] == 0.25
     driver.complete(given.number, 0.5)

@@ -1,20 +1,27 @@
-"""What is asked of a search that leaves just then: it takes effect all the same."""
+"""What is asked of a search that begins or leaves just then, or by many at once: it takes effect, once."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
 
-from hpsearch.search.operations.control import pause, retry, stop, try_config
+from hpsearch.search.cli.hints import with_options
+from hpsearch.search.operations import control
+from hpsearch.search.operations import submit as submitting
+from hpsearch.search.operations.control import kill, pause, retry, stop, try_config
 from hpsearch.search.operations.steer import set_budget
+from hpsearch.search.operations.studies import delete
 from hpsearch.search.operations.submit import submit
 from hpsearch.search.results.study import space_of
+from hpsearch.storage import StorageError, claims
 from hpsearch.storage.commands import COMMAND_PREFIX
 from hpsearch.storage.locks import driver_lock
 from hpsearch.storage.studies import PHASE, Phase, find_study
@@ -99,6 +106,14 @@ def ask_try(workspace: Workspace) -> bool:
     return told.searching
 
 
+def ask_kill(workspace: Workspace) -> bool:
+    stored = find_study(workspace, "s").study
+    number = stored.ask().number
+    told = kill(workspace=workspace, study="s", trial=number).searching
+    assert stored.trials[number].state == optuna.trial.TrialState.FAIL
+    return told
+
+
 @pytest.mark.parametrize("ask", [ask_stop, ask_pause, ask_retry, ask_try])
 def test_no_search_answers_where_it_has_just_ended(
     workspace: Workspace, ask: Callable[[Workspace], bool]
@@ -106,3 +121,65 @@ def test_no_search_answers_where_it_has_just_ended(
     with leaving(workspace):
         assert not ask(workspace)
     assert not commands(workspace), "nothing is left for the next search"
+
+
+@pytest.mark.parametrize("ask", [ask_kill, ask_retry, ask_try])
+def test_a_search_that_has_just_begun_is_told(
+    workspace: Workspace, ask: Callable[[Workspace], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[object] = []
+
+    def sent(*asked: Any) -> bool:
+        looks.append(asked)  # at the first one no search runs yet
+        return len(looks) > 1 and real(*asked)
+
+    real = control.sent
+    monkeypatch.setattr(control, "sent", sent)
+    with leaving(workspace):
+        assert not ask(workspace), "it left again"
+    assert len(looks) > 1 and not commands(workspace)
+
+
+def at_once(count: int, ask: Callable[[], Any]) -> list[Any]:
+    with ThreadPoolExecutor(count) as pool:
+        return [each.result() for each in [pool.submit(ask) for _ in range(count)]]
+
+
+def test_of_equal_requests_at_once_one_makes_the_trial(workspace: Workspace) -> None:
+    told = at_once(
+        4, lambda: try_config(workspace=workspace, study="s", params={"x": 0.5}, request="a", by="anna")
+    )
+    assert {each.trial for each in told} == {1} and sum(each.made for each in told) == 1
+
+
+def test_of_equal_submissions_at_once_one_makes_the_study(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=60)
+    real = claims.claim_new
+
+    def claim_new(*asked: Any) -> claims.Claim:
+        both.wait()  # neither has found a study
+        return real(*asked)
+
+    monkeypatch.setattr(submitting, "claim_new", claim_new)
+    told = at_once(
+        2, lambda: submit(workspace=workspace, space=small(name="t", objective="remote"), by="anna")
+    )
+    assert sorted(each.made for each in told) == [False, True]
+
+
+def test_what_is_searched_can_be_deleted_once_it_is_stopped_whatever_its_name(workspace: Workspace) -> None:
+    with driver_lock(workspace, "s"), pytest.raises(StorageError) as caught:
+        delete(workspace=workspace, study="s")
+    told = with_options(caught.value)
+    assert told.endswith('is running the study "s"; wait for it, or end it (hpsearch stop)')
+
+
+def test_a_configuration_to_try_is_one_of_the_budgets_trials_or_one_more(workspace: Workspace) -> None:
+    set_budget(workspace, "s", {"trials": 2})
+    told = [try_config(workspace=workspace, study="s", params={"x": x}, request=str(x)) for x in (0.1, 0.2)]
+    assert [each.budget for each in told] == [None, 3]
+    assert space_of(workspace, "s").budget.trials == 3
+    again = try_config(workspace=workspace, study="s", params={"x": 0.2}, request="0.2")
+    assert (again.trial, again.made, again.budget) == (2, False, None)

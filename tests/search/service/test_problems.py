@@ -24,7 +24,8 @@ from ...support.serving import Callers, callers
 ERRORS: list[tuple[Exception, int, str]] = [
     (StorageError("no x", code="study-missing"), 404, "no-such-study"),
     (StorageError("no 7", code="trial-missing"), 404, "no-such-trial"),
-    (StorageError("taken", code="name-taken"), 409, "busy-elsewhere"),
+    (StorageError("taken", code="name-taken"), 409, "name-taken"),
+    (StorageError("searched", code="study-busy"), 409, "busy-elsewhere"),
     (StorageError("damaged"), 500, "failed"),
     (DatabaseUnavailable("locked"), 503, "database-unavailable"),
     (SearchError("pruned", code="trial-state"), 409, "wrong-state"),

@@ -15,6 +15,7 @@ from hpsearch.search.operations import show, spaces, studies
 from hpsearch.search.service import routes
 from hpsearch.search.service.problems import KINDS, MEDIA_TYPE
 from hpsearch.search.service.tickets import SECONDS
+from hpsearch.storage.studies import LEASES_LOST
 
 from ...support.remote import wait_for
 from ...support.serving import Callers, callers, searched
@@ -268,8 +269,13 @@ def test_studies_are_listed_by_state(call: Callers) -> None:
 
 def test_metrics_tell_of_the_studies_that_the_caller_sees(call: Callers) -> None:
     call("GET", "/v1", "read")
+    study = optuna.load_study(study_name="curve", storage=call.service.workspace.url)
+    study.set_user_attr(LEASES_LOST, 2)
     told = call("GET", "/metrics", "read").text
     assert re.search(r'^hpsearch_trials_total\{state="complete",study="curve"\} 3\.0$', told, re.M)
+    reports = sum(len(trial.intermediate_values) for trial in study.get_trials(deepcopy=False))
+    assert re.search(rf'^hpsearch_reports_total\{{study="curve"\}} {reports}\.0$', told, re.M) and reports
+    assert re.search(r'^hpsearch_leases_lost_total\{study="curve"\} 2\.0$', told, re.M)
     assert re.search(r'^hpsearch_best\{study="curve"\} ', told, re.M)
     assert re.search(r'^hpsearch_queue_length\{priority="high"\} 0\.0$', told, re.M)
     assert re.search(r'^hpsearch_slots\{kind="cores",used="no"\} [1-9]', told, re.M)

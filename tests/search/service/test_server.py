@@ -179,6 +179,7 @@ def test_what_is_no_http_ends_the_connection(
             connection.sendall(sent)
             said = answer(connection)
             assert said.startswith(b"HTTP/1.1 " + status), said[:200]
+            assert not status or b"application/problem+json" in said
             assert b"Traceback" not in said
     assert httpx2.get(f"{url}/healthz").status_code == 204
 

@@ -124,7 +124,8 @@ def test_a_stream_tells_rows_goes_on_after_a_break_and_ends_with_the_server(
             assert best["value"] == 0.4 and best["trial"]["number"] == given.number
             points += [point for e in events if e.kind == "trial" for point in e.data["reports"]]
             assert points == [[1, 0.9], [2, 0.5]]
-            assert (await read(watch, "another-3", "reset"))[0][-1].kind == "reset"
+            reset = (await read(watch, "another-3", "reset"))[0][-1]
+            assert reset.data == {"why": watching.UNKNOWN}
             leaving = asyncio.ensure_future(read(watch, last, "bye"))
             await asyncio.sleep(0)
             watch.leave()

@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 from hpsearch.search.cli.app import app
 from hpsearch.search.errors import SearchError
 from hpsearch.search.operations import control
+from hpsearch.search.operations.steer import steer
+from hpsearch.search.operations.studies import delete
 from hpsearch.search.operations.submit import submit
 from hpsearch.search.service import hpsearch_client
 from hpsearch.search.service.app import make_app
@@ -24,6 +26,7 @@ from hpsearch.search.service.client import Server, connection
 from hpsearch.search.service.client.following import FollowedSearch, follow
 from hpsearch.search.service.home import Home, Settings
 from hpsearch.search.service.service import Service
+from hpsearch.storage import StorageError
 from hpsearch.storage.workspace import Workspace
 
 from ....support.online import listening
@@ -82,6 +85,22 @@ def test_following_goes_on_while_the_server_restarts(workspace: Workspace, tmp_p
             search: FollowedSearch = following.result(timeout=SECONDS)
         server.close()
     assert (search.state, search.reason) == ("stopped", "stopped by anna; resume queues it again")
+
+
+def test_a_study_is_followed_under_its_new_name_until_it_is_gone(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    listener = Listener()
+    service = drained(workspace, tmp_path)
+    token = service.tokens.create("tester", "read").token
+    with listening(make_app(service)) as url, Server(url, token) as server, ThreadPoolExecutor(1) as threads:
+        following = threads.submit(follow, server, "study", listener)
+        listener.until("queued: the server is drained")
+        steer(workspace=workspace, study="study", name="new")
+        listener.until('"study" is called "new" now')
+        delete(workspace=workspace, study="new")
+        with pytest.raises(StorageError, match='"new" can be followed no more: it was deleted, or renamed'):
+            following.result(timeout=SECONDS)
 
 
 def test_ctrl_c_leaves_the_search_alone(workspace: Workspace, tmp_path: Path) -> None:

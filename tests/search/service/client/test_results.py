@@ -12,6 +12,9 @@ import pytest
 
 from hpsearch.search.errors import SearchError
 from hpsearch.search.operations import forecast, show, watch, winner
+from hpsearch.search.operations.control import Tried
+from hpsearch.search.queue.states import StudyState
+from hpsearch.search.queue.view import QueuedStudy
 from hpsearch.search.service.client import Server
 from hpsearch.storage import StorageError
 from hpsearch.storage.workspace import Workspace
@@ -47,6 +50,19 @@ def test_each_method_says_what_its_operation_says(both: tuple[Server, Workspace]
         there = getattr(server, operation.__name__)(study="curve", **given)
         now = {"ends": None}  # which moves with the clock
         assert there.to_json() | now == here.to_json() | now, operation.__name__
+
+
+def test_the_answer_of_an_older_server_may_lack_what_is_new(both: tuple[Server, Workspace]) -> None:
+    _, workspace = both
+    queued = QueuedStudy("curve", StudyState("queued", "it waits"), "normal", id=7)
+    for value, new in (
+        (show.show(workspace=workspace, study="curve"), "made_room"),
+        (queued, "id"),
+        (Tried("curve", 3, {"x": 0.5}, searching=False, made=True, budget=4), "budget"),
+    ):
+        answer = value.to_json()
+        del answer[new]
+        assert getattr(type(value).from_json(answer), new) is None
 
 
 def test_files_are_received_whole(both: tuple[Server, Workspace]) -> None:

@@ -14,8 +14,9 @@ import pytest
 from hpsearch.search.errors import SearchError
 from hpsearch.search.operations.steer import steer
 from hpsearch.search.operations.submit import submit
+from hpsearch.search.queue.foreseen import Rest
 from hpsearch.search.queue.slots import Machine
-from hpsearch.search.service.metrics import QUEUE_WAIT
+from hpsearch.search.service.metrics import FORECAST_ERROR, QUEUE_WAIT
 from hpsearch.search.service.queue.moves import Moves
 from hpsearch.search.service.queue.reconciler import Reconciler
 from hpsearch.search.service.worker.agent import work
@@ -87,6 +88,20 @@ def test_the_wait_in_the_queue_is_measured() -> None:
     name = "hpsearch_queue_wait_seconds"
     assert after[f"{name}_count"] - before[f"{name}_count"] == 1
     assert after[f"{name}_sum"] - before[f"{name}_sum"] == 4.0
+
+
+def test_a_foreseen_end_is_compared_with_the_real_one() -> None:
+    moves = Moves(lambda *event: None)
+    before = {sample.name: sample.value for sample in next(iter(FORECAST_ERROR.collect())).samples}
+    for state, now, left in (("running", 10.0, 2.0), ("running", 20.0, 40.0), ("running", 50.0, 25.0)):
+        moves._measure("study", state, now, Rest(left, left, left))
+        moves._measure("other", state, now, Rest(left, left, left))
+    moves._measure("study", "finished", 70.0)
+    moves._measure("other", "stopped", 70.0)
+    after = {sample.name: sample.value for sample in next(iter(FORECAST_ERROR.collect())).samples}
+    name = "hpsearch_forecast_error_ratio"
+    assert after[f"{name}_count"] - before[f"{name}_count"] == 1
+    assert after[f"{name}_sum"] - before[f"{name}_sum"] == 0.25, "10 s late, of 40"
 
 
 def test_a_drained_server_stays_drained_until_the_machine_starts_anew(
