@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .dialects import bare
 from .document import Places, file_in_words, read, text_of
@@ -15,7 +15,16 @@ from .plain_data import plain_data
 from .presets import Presets
 from .spec import Spec
 
-Source = str | Path | Mapping[str, Any]
+
+class Text(NamedTuple):
+    """The text of a space that is in no file."""
+
+    text: str
+    file: str = "<space>"  # what it is called in messages
+    folder: Path | None = None  # in which it names files
+
+
+Source = str | Path | Text | Mapping[str, Any]
 Options = Mapping[str, tuple[str, Any]]  # by path: an option, and its value or a function of the file's
 
 
@@ -29,18 +38,20 @@ def load(source: Source, presets: Presets | None = None, options: Options | None
     if isinstance(source, Mapping):
         places = Places("<dict>")
         return _checked(plain_data(source, places), places, [], presets, options)
-    if not isinstance(source, str | Path):
+    if not isinstance(source, str | Path | Text):
         message = f"a space is a file, the name of one that ships ({', '.join(ships)}), a dict or a Spec"
         raise SpaceError([Issue("SPACE", 0, 0, "", f"{message}, not {show(source)}")])
     text, file, folder = source_text(source)
     return loads(text, file, presets, options).in_folder(folder)
 
 
-def source_text(source: str | Path) -> tuple[str, str, Path | None]:
+def source_text(source: str | Path | Text) -> tuple[str, str, Path | None]:
     """The text of a space file or of one that ships, its name in messages and, of a file, its folder.
 
     Raises `SpaceError` where it cannot be read.
     """
+    if isinstance(source, Text):
+        return source
     path, ships = Path(source), shipped()
     if not str(source):
         message = f"name a space file, or one that ships: {', '.join(ships)}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +32,7 @@ from ...spaces import (
 from ...spaces.dialects import CONVERTED, tools_of
 from ...spaces.document import file_in_words, read, text_of
 from ...spaces.errors import hint
-from ...spaces.loader import Source
+from ...spaces.loader import Source, Text
 from ..errors import UsageError
 from ..preflight import checks
 from ..preflight.objective import import_objective, load_space
@@ -40,6 +41,7 @@ from ..values import Value, plain
 
 CONVERTED_FILE = "converted.yaml"  # what a text to convert is called in messages
 MOST_FILES, DEEPEST = 1000, 4  # in a list of space files, and in its folders
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*\.py")  # which needs no quotes in a space or a command
 SAMPLES = 5  # random configurations that show what a space holds
 
 
@@ -125,26 +127,60 @@ def objectives(*, name: str | None = None) -> Objectives:
     )
 
 
-def init(*, objective: str | None = None, source: Path | None = None) -> NewSpace:
+def init(*, objective: str | None = None, source: Path | None = None, text: str | None = None) -> NewSpace:
     """A commented space to be changed: of an objective, from a script or a configuration file, or converted.
 
-    Raises `UsageError` unless one of the two is given, and `ObjectiveError` for an unknown objective.
+    With `text` that is the script, `source` is its name alone, and no file is read. Raises `UsageError`
+    unless an objective or a source is given, and `ObjectiveError` for an unknown objective.
     """
     from ..exchange.convert import conversion
-    from ..exchange.space_from import TO_FILL_IN, proposal
+    from ..exchange.space_from import proposal
 
     if source is not None and objective is None:
-        text, file = conversion(source) or proposal(source), Path(f"{source.stem}_space.yaml")
+        made = conversion(source) or proposal(source) if text is None else _proposed(text, source)
+        file = Path(f"{source.stem}_space.yaml")
     elif objective is not None and source is None:
         describe_objective(objective)  # refuses an unknown one
-        text, file = shipped_text(objective), Path(f"{objective}.yaml")
+        made, file = shipped_text(objective), Path(f"{objective}.yaml")
     else:
         raise UsageError(
             "name an objective (hpsearch objectives lists them), or a file to propose the space from",
             code="init-source",
         )
-    to_fill = (line.removeprefix(TO_FILL_IN) for line in text.splitlines() if line.startswith(TO_FILL_IN))
-    return NewSpace(file, text, tuple(to_fill))
+    return NewSpace(file, made, _to_fill(made))
+
+
+def _proposed(text: str, named: Path) -> str:
+    """The space that is proposed from the text of a script. Reads no other file."""
+    from ..exchange.space_from import proposal
+
+    if not PLAIN_NAME.fullmatch(str(named)):
+        raise UsageError(f'"{named}" is no name of a script; write one such as train.py')
+    with _file_of(named, text) as file:
+        return proposal(file, alone=True).replace(str(file), str(named))
+
+
+def _to_fill(text: str) -> tuple[str, ...]:
+    """What its user fills in of a text that was proposed or converted."""
+    from ..exchange.space_from import TO_FILL_IN
+
+    return tuple(line.removeprefix(TO_FILL_IN) for line in text.splitlines() if line.startswith(TO_FILL_IN))
+
+
+@contextmanager
+def _file_of(named: Path, text: str) -> Iterator[Path]:
+    """A file that holds a text, with nothing beside it. Errors call it as it is named."""
+    with TemporaryDirectory(prefix="hpsearch-") as folder:
+        inner = Path(folder) / "alone"  # conversions look for programs beside a file, and above it
+        inner.mkdir()
+        file = inner / named.name
+        file.write_text(text, encoding="utf-8", errors="surrogatepass")
+        try:
+            yield file
+        except SpaceError as error:
+            raise SpaceError(issue._replace(file=str(named)) for issue in error.issues) from None
+        except UsageError as error:
+            raise UsageError(str(error).replace(str(file), str(named)), code=error.code) from None
 
 
 def schema() -> Schema:
@@ -172,6 +208,8 @@ def name_in_messages(space: Source | Spec) -> str:
     """The name that a space has in messages."""
     if isinstance(space, Spec):
         return "<spec>"
+    if isinstance(space, Text):
+        return space.file
     return file_in_words(space) if isinstance(space, str | Path) else "<dict>"
 
 
@@ -229,7 +267,6 @@ def convert(*, text: str, tool: str | None = None) -> ConvertedSpace:
     everything in it that a space cannot say.
     """
     from ..exchange.convert import conversion
-    from ..exchange.space_from import TO_FILL_IN
 
     data, places, faults = read(text, CONVERTED_FILE)
     if faults:
@@ -243,20 +280,10 @@ def convert(*, text: str, tool: str | None = None) -> ConvertedSpace:
     if "searchSpaceFile" in data:
         told = "is another file, which did not come along; write its content under searchSpace"
         raise SpaceError([places.issue("searchSpaceFile", told, key=True)])
-    with TemporaryDirectory(prefix="hpsearch-") as folder:
-        inner = Path(folder) / "alone"  # conversions look for programs beside a file, and above it
-        inner.mkdir()
-        file = inner / CONVERTED_FILE
-        file.write_text(text, encoding="utf-8", errors="surrogatepass")
-        try:
-            made = conversion(file)
-        except SpaceError as error:
-            raise SpaceError(issue._replace(file=CONVERTED_FILE) for issue in error.issues) from None
-        except UsageError as error:
-            raise UsageError(str(error).replace(str(file), CONVERTED_FILE), code=error.code) from None
+    with _file_of(Path(CONVERTED_FILE), text) as file:
+        made = conversion(file)
     assert made is not None
-    to_fill = (line.removeprefix(TO_FILL_IN) for line in made.splitlines() if line.startswith(TO_FILL_IN))
-    return ConvertedSpace(next(iter(found)) if tool is None else tool, made, tuple(to_fill))
+    return ConvertedSpace(next(iter(found)) if tool is None else tool, made, _to_fill(made))
 
 
 def _listed(text: str | None, name: str, file: Path | None) -> ListedSpace | None:

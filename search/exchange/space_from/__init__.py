@@ -38,9 +38,10 @@ TO_FILL_IN = "# To fill in: "  # starts the line of a proposal that lists what t
 FOREIGN_FORM = re.compile(r"[(\[~<$]")  # in texts that a space would take for another tool's range
 
 
-def proposal(source: Path) -> str:
+def proposal(source: Path, *, alone: bool = False) -> str:
     """The text of a space file that loads. The script is read, but not run.
 
+    `alone`: no file that a script names is read, as its configuration by Hydra would be.
     Raises `UsageError` or `SpaceError` where nothing can be proposed.
     """
     if source.suffix.lower() not in (*CONFIG_SUFFIXES, ".py"):
@@ -50,7 +51,7 @@ def proposal(source: Path) -> str:
     if source.suffix.lower() == ".py" and (text := proposal_of_search(source)) is not None:
         return text
     if source.suffix.lower() == ".py":
-        settings = settings_of_overrides(source) or settings_of_script(source)
+        settings = (None if alone else settings_of_overrides(source)) or settings_of_script(source)
     else:
         settings = settings_of_config(source)
     entries = [_Entry(setting) for setting in settings.parameters]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ....storage.wanted import Desired, Priority, Slots
     from ...engine.watcher import Watcher
     from ...operations.control import Steered, Tried
-    from ...operations.spaces import ConvertedSpace, Objectives, Schema, ValidSpace
+    from ...operations.spaces import ConvertedSpace, NewSpace, Objectives, Schema, ValidSpace
     from ...operations.steer import Steering
     from ...operations.studies import Deletion, Studies
     from ...operations.submit import Submitted
@@ -281,6 +281,17 @@ class Server(Results):
 
         body = {"text": text, "dialect": tool or "auto"}
         return self._as(ConvertedSpace, self._call("POST", "/v1/spaces/convert", body=body))
+
+    def init(
+        self, *, objective: str | None = None, source: Path | None = None, text: str | None = None
+    ) -> NewSpace:
+        """A commented space to be changed. A script is read here, with what lies beside it, or is `text`."""
+        from ...operations import spaces
+
+        if source is None or text is None:
+            return spaces.init(objective=objective, source=source, text=text)
+        body = {"text": text, "file": str(source)}
+        return self._as(spaces.NewSpace, self._call("POST", "/v1/spaces/propose", body=body))
 
     def validate(self, *, space: Source | Spec, imports: bool = False) -> ValidSpace:
         """Check a space, and say how the server understands it. Code of one's own is sent along."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
@@ -47,6 +48,13 @@ class ConvertBody(Body):
     )
 
 
+class ProposeBody(Body):
+    """A script, or a file of settings."""
+
+    text: Text
+    file: str = Field("train.py", max_length=200, description="Its name, as commands are to call it.")
+
+
 @router.get("/spaces", **names("spaces"))
 def list_spaces(caller: Reader, service: TheService) -> Annotated[Any, list[spaces.ListedSpace]]:
     """The spaces that ship, and the space files in the server's roots."""
@@ -81,3 +89,9 @@ def convert(caller: Reader, body: ConvertBody) -> Annotated[Any, spaces.Converte
     """The text of a space for another tool's file; comments in it say what differs."""
     tool = None if body.dialect == "auto" else body.dialect
     return spaces.convert(text=body.text, tool=tool).to_json()
+
+
+@router.post("/spaces/propose", **names("init"))
+def propose(caller: Reader, body: ProposeBody) -> Annotated[Any, spaces.NewSpace]:
+    """A space to start from, proposed from a script, which is read and not run, or from its settings."""
+    return spaces.init(source=Path(body.file), text=body.text).to_json()

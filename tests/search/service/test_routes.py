@@ -21,6 +21,7 @@ from ...support.remote import wait_for
 from ...support.serving import Callers, callers, searched
 
 SWEEP = "program: train.py\nmethod: random\nmetric: {name: loss, goal: minimize}\nparameters:\n  lr: {min: 0.1, max: 1.0}\n"
+SCRIPT = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', type=float, default=0.1)\np.parse_args()\n"
 VALID = {
     "text": "version: 1\nname: s\nobjective: lora\nmetric: val_loss\nparameters: {learning_rate: {min: 1.0e-4, max: 1.0e-2, log: true}, max_samples: 64}\nbudget: {trials: 4}\n"
 }
@@ -44,6 +45,7 @@ TABLE: dict[tuple[str, str], tuple[Any, tuple[int, int, int, int, int, int]]] = 
     ("GET", "/v1/objectives"):                         (None, (401, 200, 403, 200, 200, 200)),
     ("POST", "/v1/spaces/validate"):                   (VALID, (401, 200, 403, 200, 200, 200)),
     ("POST", "/v1/spaces/convert"):                    ({"text": SWEEP}, (401, 200, 403, 200, 200, 200)),
+    ("POST", "/v1/spaces/propose"):                    ({"text": SCRIPT}, (401, 200, 403, 200, 200, 200)),
     ("POST", "/v1/plans"):                             ({"space": "version: 1"}, (401, 403, 403, 422, 422, 422)),
     ("GET", "/v1/plans/0000"):                         (None, (401, 404, 403, 404, 404, 404)),
     ("DELETE", "/v1/plans/0000"):                      (None, (401, 403, 403, 404, 404, 404)),
@@ -363,3 +365,24 @@ def test_another_tool_file_is_converted_and_reads_no_other_file(call: Callers, t
     assert refused.status_code == 422 and "0.123" not in refused.text
     for wrong in ({"text": "a: 1"}, {"text": SWEEP, "dialect": "NNI"}, {"text": SWEEP, "dialect": "wandb"}):
         assert call("POST", "/v1/spaces/convert", "read", json=wrong).status_code == 422
+
+
+def test_a_space_is_proposed_from_a_script_and_reads_no_other_file(call: Callers, tmp_path: Path) -> None:
+    def asked(**body: Any) -> Any:
+        return call("POST", "/v1/spaces/propose", "read", json=body)
+
+    made = asked(text=SCRIPT, file="code/fit.py").json()
+    assert (made["file"], '[python, code/fit.py, "${args}"]' in made["text"]) == ("fit_space.yaml", True)
+    assert "/alone/" not in made["text"]
+    (tmp_path / "secret.yaml").write_text("lr: 0.123\n")
+    hydra = f"import hydra\n@hydra.main(config_path='{tmp_path}', config_name='secret')\ndef main(cfg): ...\n"
+    for wrong in (
+        hydra,
+        f"from omegaconf import OmegaConf\nOmegaConf.load('{tmp_path}/secret.yaml')\n",
+        "x = (",
+    ):
+        refused = asked(text=wrong)
+        assert refused.status_code == 422 and "0.123" not in refused.text
+        assert refused.json()["detail"].startswith("train.py")
+    for name in ("/etc/passwd", "sweep.yaml", "a b.py"):
+        assert asked(text=SCRIPT, file=name).status_code == 422
