@@ -24,6 +24,7 @@ from . import (
     doctor,
     generate,
     lr_find,
+    mcp,
     objectives,
     places,
     plan,
@@ -63,7 +64,8 @@ def _clean_errors() -> Iterator[None]:
         yield
     except Exception as error:  # Typer has a click of its own, and keeps it private
         if isinstance(message := getattr(error, "message", None), str):
-            error.message = harmless(without_passwords(message, sys.argv[1:]))  # type: ignore[attr-defined]
+            with suppress(AttributeError):  # a group of errors has a message that stays
+                error.message = harmless(without_passwords(message, sys.argv[1:]))  # type: ignore[attr-defined]
         raise
 
 
@@ -147,6 +149,7 @@ for command in (
     generate.generate,
     lr_find.lr_find,
     plan.plan,
+    mcp.mcp,
 ):
     app.command(NAMES.get(command))(command)
 app.add_typer(token.app)

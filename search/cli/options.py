@@ -166,12 +166,12 @@ def workspace(storage: str | None, runs: Path | None = None) -> Workspace:
 
 
 @contextmanager
-def needs_extra() -> Iterator[None]:
-    """Say what to install where a library of the service is missing. Raises `SearchError`."""
+def needs_extra(extra: str = "serve") -> Iterator[None]:
+    """Say what to install where a library of an extra is missing. Raises `SearchError`."""
     try:
         yield
     except ModuleNotFoundError as error:
         from ..errors import SearchError
 
-        told = f"this needs {error.name}, which is not installed: pip install 'hpsearch[serve]'"
+        told = f"this needs {error.name}, which is not installed: pip install 'hpsearch[{extra}]'"
         raise SearchError(told, code="extra") from error

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import UsageError
+from ..service.place import Here, Place, There
 
 if TYPE_CHECKING:
-    from ...storage.workspace import Workspace
     from ..service.client.server import Server
 
-T = TypeVar("T")
 HERE_ONLY = {  # commands that have no meaning at a server, and what does
     "backup": "copies a database file of this machine",
     "copy": "copies between databases of this machine",
@@ -40,49 +37,6 @@ class Named(NamedTuple):
 
 OPEN: list[Server] = []  # those that a command has connections to
 NAMED: ContextVar[Named | None] = ContextVar("NAMED", default=None)
-
-
-class Place(Protocol):
-    """Does operations."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in messages."""
-
-    def __call__(self, operation: Callable[..., T], /, **arguments: Any) -> T:
-        """Do an operation with all its arguments but the workspace."""
-
-
-@dataclass(frozen=True)
-class Here:
-    """This process."""
-
-    workspace: Workspace | None = None
-
-    @property
-    def name(self) -> str:
-        from ...storage.passwords import hidden
-
-        return "" if self.workspace is None else hidden(self.workspace.url)
-
-    def __call__(self, operation: Callable[..., T], /, **arguments: Any) -> T:
-        where = {} if self.workspace is None else {"workspace": self.workspace}
-        return operation(**where, **arguments)
-
-
-@dataclass(frozen=True)
-class There:
-    """A server, whose methods are named as the operations are."""
-
-    server: Server
-
-    @property
-    def name(self) -> str:
-        return self.server.url
-
-    def __call__(self, operation: Callable[..., T], /, **arguments: Any) -> T:
-        done: T = getattr(self.server, operation.__name__)(**arguments)
-        return done
 
 
 def name(server: str | None, *, typed: bool, command: str | None) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import UsageError
+from ..service.place import There
 from . import commands, options, places, printing, submitted
 from .commands import again, of_step, steps_as_commands
 
@@ -77,7 +78,7 @@ def run(
         raise UsageError("name a space, or with --study a study that continues by its own; not both")
     if study is not None and name is not None:
         raise UsageError("--study names the study; --name is for a space")
-    if isinstance(at, places.There):
+    if isinstance(at, There):
         if commands.names_target(sys.argv[1:]):
             raise UsageError("who a server notifies stands in its serve.yaml (notify:), not in a request")
         submitted.run_there(

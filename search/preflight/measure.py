@@ -208,7 +208,7 @@ def _why_unmeasured(spec: Spec, measured: Measured, seconds: float) -> str:
     twice = "twice " if any(probe.every for probe in tried) else ""
     return (
         f"could not estimate the time of a training: none reported {twice}within {seconds:.0f} s. "
-        "Report more often, or raise --measure"
+        "Report more often, or measure for longer"
     )
 
 

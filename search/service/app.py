@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from ...objectives import ObjectiveError
 from ...spaces import SpaceError
@@ -24,6 +25,7 @@ from .freshness import Unchanged, unchanged
 from .guard import Guard
 from .openapi import TITLE, describe
 from .problems import MEDIA_TYPE, Problem, problem, problem_of
+from .routes.mcp import Endpoint
 from .service import Service
 
 ERRORS = (SearchError, StorageError, SpaceError, ObjectiveError, OSError, Problem, Exception)
@@ -32,6 +34,7 @@ BY_STATUS = {400: "malformed", 404: "not-found", 405: "method-not-allowed", 413:
 
 def make_app(service: Service) -> FastAPI:
     """The application of a service. Its guard is a part of it."""
+    tools = Endpoint()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -42,6 +45,7 @@ def make_app(service: Service) -> FastAPI:
                 started.append(part)
             yield
         finally:
+            await tools.close()
             for part in reversed(started):
                 part.stop()
 
@@ -58,6 +62,7 @@ def make_app(service: Service) -> FastAPI:
     app.openapi = cache(partial(describe, app))  # type: ignore[method-assign]
     for router in routes.ROUTERS:
         app.include_router(router)
+    app.router.routes.append(Route("/mcp", tools, methods=["POST"]))
     for error in ERRORS:
         app.add_exception_handler(error, _answer)
     app.add_exception_handler(Unchanged, unchanged)

@@ -103,6 +103,9 @@ KINDS = {
     "headers-too-large": Kind(431, "The headers are too large", "Send fewer or shorter headers."),
     "failed": Kind(500, "This could not be done", "The detail says why."),
     "internal": Kind(500, "The server made a mistake", "`instance` finds it in the server's log."),
+    "extra-missing": Kind(
+        501, "The server lacks a library for this", "The detail says what its owner installs."
+    ),
     "database-unavailable": Kind(
         503, "The database cannot be used now", "Try again after `Retry-After` seconds."
     ),

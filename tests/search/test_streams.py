@@ -94,6 +94,7 @@ COMMANDS = {
     "queue": ["queue ł"],
     "top": ["top ł"],
     "work": ["work ł gęś"],
+    "mcp": ["mcp ł"],
 }
 
 

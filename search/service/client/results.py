@@ -65,12 +65,18 @@ class Results(Calls):
         study: str,
         state: State | None = None,
         best_first: bool = False,
+        newest_first: bool = False,
+        after: int | None = None,
         limit: int | None = None,
     ) -> TrialRows:
-        """List the trials of a study, of one state perhaps, by number or the best complete trial first."""
+        """List the trials of a study, of one state perhaps, by number, or the newest or the best first.
+
+        They begin after the trial `after` in this order.
+        """
         from ...operations.show import TrialRows
 
-        query = {"state": state, "sort": "value" if best_first else None}
+        order = "value" if best_first else "newest" if newest_first else None
+        query = {"state": state, "sort": order, "after": after}
         listed = self._as(TrialRows, list(self._rows(f"{STUDY}/trials", query, limit, study=study)))
         return listed.of_space(self.space(study=study))
 

@@ -25,7 +25,7 @@ from .queue import seen
 
 log = logging.getLogger("hpsearch.service")
 router = APIRouter(tags=["server"])
-FEATURES = ("queue", "events", "remote", "bundles")  # for clients of other versions
+FEATURES = ("queue", "events", "remote", "bundles", "mcp")  # for clients of other versions
 PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">

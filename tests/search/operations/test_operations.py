@@ -31,7 +31,7 @@ from hpsearch.storage.workspace import Workspace
 
 from ...support.watchers import Recorder
 
-ONLY_COMMANDS = {"dashboard", "login", "serve", "top", "token", "work"}  # of servers, which are no operations
+ONLY_COMMANDS = {"dashboard", "login", "mcp", "serve", "top", "token", "work"}  # faces and servers
 SPACE = """\
 version: 1
 name: curve

@@ -1,0 +1,236 @@
+"""The tools: what an agent is told, what it may do, and how large the answers are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpsearch.search.operations import OPERATIONS, run
+from hpsearch.search.service.mcp.protocol import make_server
+from hpsearch.search.service.mcp.tools import TOOLS, Tools
+from hpsearch.search.service.place import Here
+from hpsearch.search.service.tokens import SCOPES
+from hpsearch.storage.workspace import Workspace
+
+from ....support.agents import SCRIPT, Agent, drive
+from ....support.in_process import InProcessBackend
+from ....support.serving import Callers, callers, searched
+from ....support.watchers import Recorder
+
+PAGE = Path(__file__).parents[4] / "docs" / "agents.md"
+LONGEST = 4000  # characters of an answer: about a thousand tokens
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "hpsearch.search.operations.run.make_backend", lambda name, *of: InProcessBackend(*of[:2])
+    )
+    return Workspace.at(str(tmp_path / "studies.db"))
+
+
+def served(workspace: Workspace) -> Any:
+    tools = Tools(Here(workspace), files=True)
+    return make_server(lambda: tools, lambda: SCOPES)
+
+
+def searching(workspace: Workspace, study: str) -> threading.Thread:
+    """A search of a study that was submitted, in this process."""
+    arguments = {"workspace": workspace, "study": study, "watcher": Recorder()}
+    thread = threading.Thread(target=run.run, kwargs=arguments)
+    thread.start()
+    return thread
+
+
+def test_an_agent_finds_and_steers_all_that_it_needs(workspace: Workspace, tmp_path: Path) -> None:
+    """The whole of it but the plan, which starts workers: `test_stdio` and `test_http` have that."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    async def task(agent: Agent) -> None:
+        assert "no database" in await agent("list_studies")
+        space = (await agent("propose_space", script="train.py")).replace(
+            "{trials: 30}", "{trials: 30, time: 1h}"
+        )
+        (tmp_path / "train.yaml").write_text(space)
+        valid = await agent("validate_space", space="train.yaml")
+        assert "next: plan" in valid
+        done = await agent("submit", space="train.yaml", trials=6, name="tuned", priority="high")
+        assert 'study "tuned"' in done and "budget: trials 6, time 1 h" in done and "not planned" in done
+        thread = searching(workspace, "tuned")
+        said = await agent.until_over("tuned")
+        thread.join()
+        assert said.index("evidence: confirmed") < said.index("val_loss (minimize) 0.0136885, 95% [")
+        assert "trials ended: 6 of 6" in said and "trainings that confirm" in said and "next: winner" in said
+        shown = await agent("show_study", study="tuned")
+        assert shown.index("evidence: ") < shown.index("parameter | searched") < shown.index("next: export")
+        rows = (await agent("list_trials", study="tuned", limit=3)).splitlines()
+        assert rows[1] == "number | state | value | last_step | why | learning_rate | dropout"
+        assert (
+            rows[2].startswith("1 | complete | 0.0136885 | 3 | - | 0.012441 | 0.0408941")
+            and "after=" in rows[-1]
+        )
+        few = await agent("list_trials", study="tuned", sort="newest", columns=["number", "epochs"])
+        assert few.splitlines()[1:3] == ["number | epochs", "17 | 3"]
+        assert "curve by" in await agent("show_trial", study="tuned", trial=1)
+        compared = await agent("compare_trials", study="tuned", trials=[0, 1])
+        assert (
+            compared.index("evidence") < compared.index("val_loss |")
+            and "the same in all: epochs=3" in compared
+        )
+        assert "is over" in await agent("plan", study="tuned")
+        assert "gain over the baseline (trial 0): 0.0197" in await agent("winner", study="tuned")
+        for form, holds in (
+            ("yaml", "learning_rate: 0.0124"),
+            ("command", "train.py --learning_rate=0.0124"),
+        ):
+            assert holds in await agent("export", study="tuned", form=form)
+        more = await agent("steer", study="tuned", trials=8)
+        assert "budget trials 8, time 3600" in more and "queued" in more
+        tried = await agent("try_config", study="tuned", params={"learning_rate": 0.02, "dropout": 0.0})
+        assert tried.startswith("trial 18 waits")
+        assert "paused" in await agent("steer", study="tuned", to="pause")
+        assert "tuned | paused | val_loss | 0.0136885 | 6 | 8" in await agent("list_studies")
+        sweep = "program: a.py\nmethod: random\nmetric: {name: loss}\nparameters: {x: {values: [1, 2]}}\n"
+        assert "x: [1, 2]" in await agent("convert_space", file=sweep)
+        for tool, wrong, message in (
+            ("show_study", {"study": "tuend"}, 'did you mean "tuned"?'),
+            ("wait", {"study": "tuend"}, 'did you mean "tuned"?'),
+            ("kill_trial", {"study": "tuned", "trial": 0}, "trial 0 has ended already: it is complete"),
+            ("retry_trial", {"study": "tuned"}, "has failed"),
+            ("try_config", {"study": "tuned", "params": {"dropout": 7}}, "dropout"),
+            ("list_trials", {"study": "tuned", "columns": ["lr"]}, "a trial has no lr; it has number, state"),
+            ("list_trials", {"study": "tuned", "limit": 51}, "limit: "),
+            ("list_trials", {"stdy": "tuned"}, 'unknown argument; did you mean "study"?'),
+            ("list_trails", {}, 'did you mean "list_trials"?'),
+            ("plan", {}, "give either a space or a study"),
+            ("validate_space", {"space": "none.yaml"}, "none.yaml"),
+            ("validate_space", {"space": "-"}, "give the text itself"),
+            ("propose_space", {"script": "print(1)\n"}, "train.py: found no options"),
+            ("convert_space", {"file": "a: 1"}, "this is not one of"),
+        ):
+            told = await agent.refused(tool, **wrong)
+            assert message in told and "Traceback" not in told and "pydantic" not in told, told
+
+    agent = drive(lambda: served(workspace), task)
+    for tool, size in agent.sizes.items():
+        assert size <= LONGEST, tool
+    table = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d+) \|$", PAGE.read_text(), re.MULTILINE))
+    assert {tool: size for tool, size in agent.sizes.items() if size > int(table[tool])} == {}
+
+
+def test_the_page_lists_the_tools_as_they_are() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| ([^|]+) \| \d+ \|$", PAGE.read_text(), re.MULTILINE
+    )
+    assert rows == [(k.name, k.scope, k.hints, k.description.split("\n")[0]) for k in TOOLS.values()]
+
+
+def test_no_tool_deletes_and_each_has_the_scope_of_what_it_does() -> None:
+    scopes = {each.path.partition(":")[2]: each.scope for each in OPERATIONS.values()}
+    assert all(kind.scope in ("read", "write") for kind in TOOLS.values())
+    assert {kind.name for kind in TOOLS.values() if kind.destroys} == {"kill_trial"}
+    changing = {name for name, kind in TOOLS.items() if not kind.reads}
+    assert changing == {"plan", "submit", "steer", "kill_trial", "retry_trial", "try_config"}
+    assert {TOOLS[name].scope for name in changing} == {"write"} == {scopes["submit"], scopes["plan"]}
+    assert not any("delete" in name or "token" in name for name in TOOLS)
+
+
+def test_resources_and_the_prompt(workspace: Workspace) -> None:
+    async def task(agent: Agent) -> None:
+        client = agent.client
+        listed = await client.list_tools()
+        hints = {tool.name: tool.annotations for tool in listed.tools}
+        assert hints["show_study"].read_only_hint and not hints["submit"].read_only_hint  # type: ignore[union-attr]
+        assert "Plan it first" in next(
+            tool.description or "" for tool in listed.tools if tool.name == "submit"
+        )
+        schema = (await client.read_resource("hpsearch://schema")).contents[0].text  # type: ignore[union-attr]
+        assert json.loads(schema)["properties"]["parameters"]
+        page = (await client.read_resource("hpsearch://docs/spaces")).contents[0].text  # type: ignore[union-attr]
+        assert page.startswith("# Spaces")
+        with pytest.raises(Exception, match="no database"):
+            await client.read_resource("hpsearch://studies/none/report")
+        with pytest.raises(Exception, match="there is no hpsearch://x"):
+            await client.read_resource("hpsearch://x")
+        said = await client.get_prompt("tune_this_script", {"script": "fit.py"})
+        assert "fit.py" in said.messages[0].content.text  # type: ignore[union-attr]
+
+    drive(lambda: served(workspace), task)
+
+
+@pytest.fixture(scope="module")
+def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callers]:
+    folder = tmp_path_factory.mktemp("served")
+    with callers(searched(folder), folder / "home") as found:
+        yield found
+
+
+def asked(call: Callers, method: str, scope: Any = "admin", token: str | None = None, **params: Any) -> Any:
+    """The answer to a request of the protocol, as clients of 2025 send it."""
+    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return call("POST", "/mcp", scope, token, json=message, headers=headers)
+
+
+def test_a_token_sees_the_tools_of_its_scope(call: Callers) -> None:
+    def names(scope: str) -> set[str]:
+        return {tool["name"] for tool in asked(call, "tools/list", scope).json()["result"]["tools"]}
+
+    reading = {name for name, kind in TOOLS.items() if kind.scope == "read"}
+    assert (names("read"), names("work"), names("write")) == (reading, set(), set(TOOLS))
+    assert asked(call, "tools/list", None).status_code == 401
+    assert call("GET", "/mcp").status_code == 405
+    assert call("POST", "/mcp", headers={"Origin": "https://evil.example"}, json={}).status_code == 403
+
+
+def test_a_tool_does_what_the_routes_allow_its_token(call: Callers) -> None:
+    def told(tool: str, scope: Any = "write", token: str | None = None, **arguments: Any) -> str:
+        result = asked(call, "tools/call", scope, token, name=tool, arguments=arguments).json()["result"]
+        return ("! " if result.get("isError") else "") + str(result["content"][0]["text"])
+
+    assert told("winner", "read", study="curve").startswith("evidence: unconfirmed")
+    assert told("steer", "read", study="curve", to="stop") == '! steer needs a token with the scope "write"'
+    mine = "version: 1\nname: mine\nobjective: mine.py:f\nmetric: x\nparameters: {x: [1, 2]}\nbudget: {trials: 2}\n"
+    assert 'needs a token with the scope "code"' in told("submit", space=mine)
+    assert "is relative, and no bundle" in told("submit", "code", space=mine)
+    assert "does not see files of your machine" in told("validate_space", space="/etc/passwd")
+    assert "does not see files of your machine" in told("propose_space", script="/etc/passwd")
+    bound = call.service.tokens.create("bound", "read", studies=("other*",)).token
+    assert told("list_studies", None, bound).startswith("studies: 0")
+    assert told("show_study", None, bound, study="curve").startswith("! there is no such study")
+    assert (
+        told("wait", None, bound, study="curve", seconds=0) == '! there is no study "curve"; there are: none'
+    )
+    assert told("retry_trial", study="curve") == "tried again: 2; next: wait(study=curve)"
+    assert told("kill_trial", study="curve", trial=2).startswith("trial 2 of curve was killed")
+    report = asked(call, "resources/read", None, bound, uri="hpsearch://studies/curve/report").json()
+    assert "there is no such study" in report["error"]["message"]
+
+
+def test_many_agents_wait_at_the_same_time(call: Callers) -> None:
+    """Tools call routes of the same process: neither may take the threads of the other."""
+
+    async def ask() -> list[int]:
+        several = (
+            asyncio.to_thread(asked, call, "tools/call", name="winner", arguments={"study": "curve"})
+            for _ in range(48)
+        )
+        return [answer.status_code for answer in await asyncio.gather(*several)]
+
+    assert asyncio.run(ask()) == [200] * 48
+
+
+def test_without_its_library_the_server_says_so(call: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
+    with callers(call.service.workspace, call.service.home.folder) as other:
+        monkeypatch.setitem(sys.modules, "hpsearch.search.service.mcp.http", None)  # as if it had failed
+        answer = asked(other, "tools/list")
+    assert (answer.status_code, "pip install 'hpsearch[mcp]'" in answer.json()["detail"]) == (501, True)
