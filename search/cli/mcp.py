@@ -11,7 +11,7 @@ def mcp(storage: options.Storage = None, runs: options.Runs = None) -> None:
     An agent starts it: docs/agents.md says how to add it to Claude Code, Cursor and VS Code. With --server it
     works at a server. What an agent submits is searched without a server too, and goes on when it leaves.
 
-    Example: claude mcp add hpsearch -- hpsearch mcp
+    Example: hpsearch mcp --storage studies.db
     """
     with options.needs_extra("mcp"):
         from ..service.mcp import stdio
