@@ -9,6 +9,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
 
 import sqlalchemy
@@ -102,6 +103,23 @@ def read_numbers(head: StudyHead, *, after: int | None, limit: int) -> tuple[lis
     with readable(), head.engine.connect() as connection:
         numbers = _numbers(connection, head.key, None, "number", True, after, limit + 1)
     return numbers[:limit], len(numbers) > limit
+
+
+def read_values(head: StudyHead) -> list[tuple[int, datetime, float]]:
+    """The complete trials of a study's search by when they ended: number, moment and value."""
+    query = (
+        sqlalchemy.select(TRIALS.c.number, TRIALS.c.datetime_complete, VALUES.c.value_type, VALUES.c.value)
+        .join(VALUES, (VALUES.c.trial_id == TRIALS.c.trial_id) & (VALUES.c.objective == 0))
+        .where(TRIALS.c.study_id == head.key, TRIALS.c.state == TrialState.COMPLETE, ~has_attr(CONFIRMS))
+        .order_by(TRIALS.c.datetime_complete, TRIALS.c.number)
+    )
+    with readable_rows(f'the study "{head.name}"'), readable(), head.engine.connect() as connection:
+        rows = connection.execute(query).all()
+        return [
+            (number, ended, value_of(getattr(kind, "name", kind), stored))
+            for number, ended, kind, stored in rows
+            if ended is not None
+        ]
 
 
 def read_trial(head: StudyHead, number: int) -> FrozenTrial:

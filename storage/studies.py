@@ -122,6 +122,7 @@ class StudySummary:
     confirming: int = 0  # trainings that confirm its best
     budget: int | None = None
     paused: bool = False
+    over: bool = False  # whether its search has nothing left to do
     unreadable: str | None = None  # why nothing else is known of it
 
 
@@ -415,6 +416,7 @@ def _summary(
         confirming=confirming,
         budget=spec.get("budget", {}).get("trials"),
         paused=bool(attrs.get(PAUSED)),
+        over=attrs.get(PHASE) == Phase.OVER,
     )
 
 

@@ -45,6 +45,8 @@ OPERATIONS = {
         Operation("trials", "show:trials", "read"),
         Operation("best", "show:best", "read"),
         Operation("export", "export:export", "read"),
+        Operation("ladder", "show:ladder", "read", command=False),
+        Operation("improvements", "watch:improvements", "read", command=False),
         Operation("curves", "watch:curves", "read", command=False),
         Operation("files", "watch:files", "read", command=False),
         Operation("file", "watch:open_file", "read", command=False),

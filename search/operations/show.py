@@ -19,6 +19,7 @@ from ...storage.studies import SPEC
 from ...storage.workspace import Workspace
 from ..errors import SearchError, UsageError
 from ..results.confirmation import Confirmed
+from ..results.ladder import RungLadder, rung_ladder
 from ..results.ranges import NarrowRanges, narrow_ranges
 from ..results.report import StudyReport, TrialReport, study_report, trial_report
 from ..results.sentences import against, confirmation
@@ -104,6 +105,11 @@ def why(*, workspace: Workspace, study: str, trial: int) -> TrialHistory:
 def ranges(*, workspace: Workspace, study: str) -> NarrowRanges:
     """Find the parameters whose best values press against an end of their range, and propose wider ones."""
     return narrow_ranges(_as_it_stands(workspace, study))
+
+
+def ladder(*, workspace: Workspace, study: str) -> RungLadder:
+    """Show which trials have reached which rung, who waits there, and who went on."""
+    return rung_ladder(_as_it_stands(workspace, study))
 
 
 def trials(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +13,19 @@ from ...storage import StorageError
 from ...storage.files import OUTPUT
 from ...storage.inside import DRIVER_LOG, FoundFile, files_inside, open_inside
 from ...storage.locks import driver_running
-from ...storage.pages import StudyHead, read_numbers, read_reports, read_trial, study_head, thinned
+from ...storage.pages import (
+    StudyHead,
+    read_numbers,
+    read_reports,
+    read_trial,
+    read_values,
+    study_head,
+    thinned,
+)
+from ...storage.studies import SPEC
 from ...storage.workspace import Workspace
 from ..errors import UsageError
+from ..results.study import stored_spec
 from ..values import Value
 
 POINTS = 200  # of a curve
@@ -32,6 +43,27 @@ class Curves(Value):
     value: tuple[tuple[float | str, ...], ...]  # what is no finite number as "nan", "inf" or "-inf"
     last: int  # `since` for what is reported later
     more: bool  # whether there are further trials, or reports
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """A trial that was better than all that had ended before it."""
+
+    trial: int
+    value: float
+    complete: int  # trials that had run to their end by then, this one among them
+    ended: str
+
+
+@dataclass(frozen=True)
+class Improvements(Value):
+    """How the best value of a study came about."""
+
+    study: str
+    metric: str
+    goal: str
+    found: tuple[Improvement, ...]
+    complete: int  # trials that have run to their end by now
 
 
 @dataclass(frozen=True)
@@ -102,6 +134,21 @@ def curves(
         found.last,
         more or found.more,
     )
+
+
+def improvements(*, workspace: Workspace, study: str) -> Improvements:
+    """Give the trials each of which was the best when it ended."""
+    head = study_head(workspace, study)
+    spec = stored_spec(study, head.attrs[SPEC])
+    found: list[Improvement] = []
+    complete, least = 0, math.inf
+    for number, ended, value in read_values(head):
+        complete += 1
+        if (loss := spec.loss(value)) < least:
+            least = loss
+            at = ended.astimezone().isoformat(timespec="seconds")
+            found.append(Improvement(number, value, complete, at))
+    return Improvements(study, spec.metric, spec.goal, tuple(found), complete)
 
 
 def files(*, workspace: Workspace, study: str, trial: int) -> TrialFiles:

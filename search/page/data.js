@@ -57,13 +57,13 @@ export function useAnswer(path, { kinds = [], study = null, pages = false, text 
         if (!gone) set((old) => ({ path, value: old.path === path ? old.value : undefined, problem }));
       }
       const now = performance.now();
-      next = now + Math.max(PAUSE, 3 * (now - began)); // a busy server is asked less often
+      next = now + Math.max(PAUSE, 6 * (now - began)); // a busy server is asked less often
       busy = false;
       if (again) soon();
     };
     const soon = () => {
-      again = busy;
-      if (!busy && !timer && !gone) timer = setTimeout(read, Math.max(0, next - performance.now()));
+      again = busy || document.hidden; // nobody sees it: later
+      if (!again && !timer && !gone) timer = setTimeout(read, Math.max(0, next - performance.now()));
     };
     reload.current = soon;
     read();
@@ -72,10 +72,13 @@ export function useAnswer(path, { kinds = [], study = null, pages = false, text 
       if (matters || event.kind === "reset") soon();
     });
     const ticking = every && !source.frozen ? setInterval(() => document.hidden || soon(), every) : 0;
+    const seen = () => again && !document.hidden && soon();
+    document.addEventListener("visibilitychange", seen);
     return () => {
       gone = true;
       clearTimeout(timer);
       clearInterval(ticking);
+      document.removeEventListener("visibilitychange", seen);
       forget();
     };
   }, [source, path, kinds.join(), study, pages, text, every]);

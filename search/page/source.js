@@ -2,7 +2,7 @@
  *
  * Both have the same face, so that no screen knows which it has:
  *
- *   get(path)      what the route v1/PATH answers, as data; rejects with a `Problem`
+ *   get(path)      what the route v1/PATH answers, as data (that of v1 for ""); rejects with a `Problem`
  *   list(path)     the same of a route that answers page by page: all pages as one array
  *   send(method, path, body)   a change; a frozen source has none (`frozen` is true)
  *   ticket(path)   a link for a download, which works once
@@ -138,7 +138,7 @@ export class LiveSource {
 
   async #fetch(path, { headers = {}, ...options }) {
     try {
-      return await fetch(`${this.base}v1/${path}`, {
+      return await fetch(`${this.base}v1${path && `/${path}`}`, {
         ...options,
         headers: { Authorization: `Bearer ${this.token}`, ...headers },
         cache: "no-store",

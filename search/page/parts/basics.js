@@ -14,6 +14,18 @@ export function Progress({ used, total, label }) {
     aria-valuenow=${Math.round(100 * share)}><span style=${{ width: `${100 * share}%` }}></span></span>`;
 }
 
+const STATES = [["complete", "green"], ["pruned", "grey"], ["fail", "red"], ["running", "blue"], ["paused", "orange"], ["waiting", "purple"]];
+
+/** How many trials are in which state, out of a budget where there is one. */
+export function States({ states, total, label }) {
+  const there = STATES.filter(([state]) => states[state]);
+  const all = Math.max(total ?? 0, there.reduce((sum, [state]) => sum + states[state], 0), 1);
+  const words = there.map(([state]) => `${states[state]} ${state}`).join(", ") || "none";
+  return html`<span class="progress states" role="img" aria-label=${`${label}: ${words}`} title=${words}>${there.map(
+    ([state, colour]) => html`<span key=${state} style=${{ width: `${(100 * states[state]) / all}%`, background: `var(--${colour})` }}></span>`,
+  )}</span>`;
+}
+
 /** A value of a metric; its place stays the same while it is unknown. */
 export const Value = ({ value, digits = 6 }) =>
   html`<span class="value">${value === null || value === undefined ? "–" : number(value, digits)}</span>`;

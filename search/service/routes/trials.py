@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import Field
 
 from ...operations import control, show, watch
+from ...results.ladder import RungLadder
 from ...results.report import TrialReport
 from ...results.trials import TrialRow
 from ...values import State
@@ -98,6 +99,18 @@ def try_config(
 def show_trial(caller: Reader, study: Study, service: TheService, trial: Number) -> Annotated[Any, TRIAL]:
     """One trial: its configuration, its curve, its rank at the rungs, its files."""
     return show.show_trial(workspace=service.workspace, study=study, trial=trial).to_json()
+
+
+@router.get("/ladder", **names("ladder"), dependencies=[FreshStudy])
+def ladder(caller: Reader, study: Study, service: TheService) -> Annotated[Any, RungLadder]:
+    """The rungs: which trials have reached which, who waits there, and who went on."""
+    return show.ladder(workspace=service.workspace, study=study).to_json()
+
+
+@router.get("/improvements", **names("improvements"), dependencies=[FreshStudy])
+def improvements(caller: Reader, study: Study, service: TheService) -> Annotated[Any, watch.Improvements]:
+    """The trials each of which was the best when it ended."""
+    return watch.improvements(workspace=service.workspace, study=study).to_json()
 
 
 @router.get("/curves", **names("curves"), dependencies=[FreshStudy])

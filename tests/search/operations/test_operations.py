@@ -129,6 +129,8 @@ def test_what_reads_gives_plain_data_and_changes_nothing(
         "best": study,
         "export": study | {"form": "flags"},
         "curves": study,
+        "ladder": study,
+        "improvements": study,
         "files": study | {"trial": 0},
         "winner": study,
         "figure": study | {"name": "history"},

@@ -65,6 +65,8 @@ TABLE: dict[tuple[str, str], tuple[Any, tuple[int, int, int, int, int, int]]] = 
     ("GET", "/v1/studies/curve/trials/1"):             (None, (401, 200, 403, 200, 200, 200)),
     ("GET", "/v1/studies/curve/trials/9"):             (None, (401, 404, 403, 404, 404, 404)),
     ("GET", "/v1/studies/curve/trials/x"):             (None, (401, 422, 403, 422, 422, 422)),
+    ("GET", "/v1/studies/curve/ladder"):               (None, (401, 200, 403, 200, 200, 200)),
+    ("GET", "/v1/studies/curve/improvements"):         (None, (401, 200, 403, 200, 200, 200)),
     ("GET", "/v1/studies/curve/curves"):               (None, (401, 200, 403, 200, 200, 200)),
     ("GET", "/v1/studies/curve/trials/1/files"):       (None, (401, 200, 403, 200, 200, 200)),
     ("GET", "/v1/studies/curve/trials/1/files/config.json"):(None, (401, 200, 403, 200, 200, 200)),

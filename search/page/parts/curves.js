@@ -1,0 +1,126 @@
+/** The curves of trials, thousands at once: coloured by state, by their values, or by a parameter. */
+
+import { html, useMemo, useState } from "hpsearch/html.js";
+import { colouring, ink, useDark } from "hpsearch/colours.js";
+import { number, setting, whole } from "hpsearch/format.js";
+import { Legend } from "hpsearch/parts/legend.js";
+import { Plot } from "hpsearch/parts/plot.js";
+
+const REACH = 14; // pixels from a curve at which it is the nearest
+const ORDER = { fail: 0, pruned: 0, waiting: 1, paused: 2, complete: 3, running: 4 };
+
+/**
+ * @param {{rows: any[], curves: Map<number, {step: number[], value: number[]}>, metric: string, resource: string, searched: string[], logs: Set<string>,
+ *   rungs?: number[], best?: number | null, picked?: number | null, onPick?: (trial: number) => void, height?: number}} props
+ */
+export function Curves({ rows, curves, metric, resource, searched, logs, rungs = [], best = null, picked = null, onPick, height = 340 }) {
+  const [by, setBy] = useState("state");
+  const [log, setLog] = useState(false);
+  const [near, setNear] = useState(/** @type {any} */ (null));
+  const isDark = useDark();
+  const drawn = useMemo(
+    () =>
+      rows
+        .filter((row) => curves.get(row.number)?.step.length)
+        .map((row) => ({ row, ...curves.get(row.number) }))
+        .sort((a, b) => (ORDER[a.row.state] ?? 0) - (ORDER[b.row.state] ?? 0)),
+    [rows, curves],
+  );
+  const { x, y, positive } = useMemo(() => extent(drawn), [drawn]);
+  const inks = useMemo(() => colouring(by, drawn.map(({ row }) => row), logs.has(by)), [by, drawn, isDark]);
+  const useLog = log && positive;
+  const shown = near ?? picked;
+
+  const draw = (ctx, at) => {
+    ctx.lineWidth = 1 * at.ratio;
+    ctx.strokeStyle = ink("line");
+    ctx.setLineDash([3 * at.ratio, 3 * at.ratio]);
+    for (const rung of rungs) line(ctx, at, [rung, rung], y);
+    ctx.setLineDash([]);
+    const clear = Math.min(0.85, Math.max(0.12, 7 / Math.sqrt(drawn.length)));
+    const faint = 0.6 * clear;
+    for (const each of drawn) {
+      const over = each.row.state === "pruned" || each.row.state === "fail";
+      ctx.globalAlpha = over ? faint : clear;
+      ctx.lineWidth = (over ? 1 : 1.4) * at.ratio;
+      ctx.strokeStyle = ctx.fillStyle = inks.of(each.row);
+      line(ctx, at, each.step, each.value);
+      if (each.step.length === 1 || each.row.state === "running") {
+        dot(ctx, at, each.step.at(-1), each.value.at(-1), each.row.state === "running" ? 3 : 1.5);
+      }
+    }
+    ctx.globalAlpha = 1;
+  };
+  const over = (ctx, at) => {
+    for (const [which, colour] of [[best, "orange"], [shown, "text"]]) {
+      const one = drawn.find((each) => each.row.number === which);
+      if (!one) continue;
+      ctx.lineWidth = 2.6 * at.ratio;
+      ctx.strokeStyle = ctx.fillStyle = ink(colour);
+      line(ctx, at, one.step, one.value);
+      dot(ctx, at, one.step.at(-1), one.value.at(-1), 3.5);
+    }
+  };
+  const nearest = (left, top, at) => {
+    let [least, found] = [REACH * REACH, null];
+    for (const each of drawn) {
+      for (let k = 0; k < each.step.length; k++) {
+        const [dx, dy] = [at.x(each.step[k]) - left, at.y(each.value[k]) - top];
+        const far = dx * dx + dy * dy;
+        if (far < least) [least, found] = [far, each.row.number];
+      }
+    }
+    return found;
+  };
+  return html`
+    <div class="controls">
+      <label>Colour <select value=${by} onChange=${(event) => setBy(event.target.value)}>
+        <option value="state">state</option><option value="value">final ${metric}</option>
+        ${searched.map((name) => html`<option value=${name}>${name}</option>`)}
+      </select></label>
+      <label><input type="checkbox" checked=${useLog} disabled=${!positive} onChange=${(event) => setLog(event.target.checked)} /> log</label>
+      <${Legend} inks=${inks} by=${by} also=${best === null ? [] : [[`best, trial ${best}`, ink("orange")]]} />
+    </div>
+    <${Plot} x=${x} y=${y} yLog=${useLog} xLabel=${resource} yLabel=${metric} height=${height} stamp=${[drawn, inks, rungs.join()]} draw=${draw} over=${over} near=${nearest} onNear=${setNear}
+      onPick=${(trial) => trial !== null && onPick?.(trial)} label=${`${metric} of ${whole(drawn.length)} trials by ${resource}`} />
+    <${Readout} each=${drawn.find((one) => one.row.number === shown)} metric=${metric} resource=${resource} searched=${searched} />
+  `;
+}
+
+/** What is known of the curve that is pointed at. Its line is there from the start, so that nothing moves. */
+function Readout({ each, metric, resource, searched }) {
+  if (!each) return html`<p class="readout soft">Point at a curve; drag to zoom, double-click to see all.</p>`;
+  const { row, step, value } = each;
+  const last = `${metric} ${number(value.at(-1))} at ${whole(step.at(-1))} ${resource}`;
+  const params = searched.filter((name) => name in row.params).map((name) => `${name} ${setting(row.params[name])}`);
+  return html`<p class="readout num"><b>trial ${row.number}</b> ${row.state}, ${last}; ${params.join(", ")}</p>`;
+}
+
+function line(ctx, at, steps, values) {
+  ctx.beginPath();
+  for (let k = 0; k < steps.length; k++) {
+    if (Number.isFinite(values[k])) ctx.lineTo(at.x(steps[k]), at.y(values[k]));
+  }
+  ctx.stroke();
+}
+
+function dot(ctx, at, step, value, size) {
+  ctx.beginPath();
+  ctx.arc(at.x(step), at.y(value), size * at.ratio, 0, 7);
+  ctx.fill();
+}
+
+/** What of the curves is shown at first: all steps, and the values but for a few that are far off. */
+function extent(drawn) {
+  const values = drawn.flatMap(({ value }) => value.filter(Number.isFinite)).sort((a, b) => a - b);
+  const steps = drawn.map(({ step }) => step.at(-1));
+  if (!values.length) return { x: [0, 1], y: [0, 1], positive: false };
+  const at = (share) => values[Math.min(values.length - 1, Math.floor(share * values.length))];
+  const [low, high] = [values[0], values.at(-1)];
+  const bulk = at(0.97) - at(0.03);
+  const top = high > at(0.97) + 2 * bulk ? at(0.97) + 0.2 * bulk : high;
+  const bottom = low < at(0.03) - 2 * bulk ? at(0.03) - 0.2 * bulk : low;
+  const room = 0.04 * (top - bottom || Math.abs(top) || 1);
+  const first = bottom > 0 ? Math.max(bottom - room, bottom / 1.1) : bottom - room;
+  return { x: [0, steps.reduce((a, b) => Math.max(a, b), 1)], y: [first, top + room], positive: first > 0 };
+}
