@@ -84,12 +84,15 @@ function Overview({ report, trials, searched, logs, picked, best, onPick, open }
   return html`
     <${Failures} report=${report} />
     <div class="two">
+      <div class="side">
       <section class="card" aria-labelledby="curves"><h2 id="curves">Curves</h2>
         ${!trials.loading && trials.curves.size === 0
           ? html`<p class="soft none">${trials.rows.length ? "No trial has reported a value." : "No trial has begun yet."}</p>`
           : html`<${Curves} rows=${trials.rows} curves=${trials.curves} metric=${report.metric} resource=${report.resource} searched=${searched} logs=${logs} rungs=${rungs} best=${best} picked=${picked} onPick=${onPick} />`}
         <${Picked} report=${report} trials=${trials} picked=${picked} open=${open} />
       </section>
+      <section class="card" aria-labelledby="facts"><h2 id="facts">What it says</h2><${Facts} report=${report} /></section>
+      </div>
       <div class="side">
         <section class="card" aria-labelledby="course"><h2 id="course">Best so far</h2>
           <${Answered} of=${improvements}>${(value) => html`<${Course} improvements=${value} now=${now} href=${(trial) => href("studies", study, "trials", trial)} />`}<//>
@@ -99,7 +102,6 @@ function Overview({ report, trials, searched, logs, picked, best, onPick, open }
         </section>`}
       </div>
     </div>
-    <section class="card" aria-labelledby="facts"><h2 id="facts">What it says</h2><${Facts} report=${report} /></section>
   `;
 }
 
