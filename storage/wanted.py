@@ -64,6 +64,7 @@ class Wanted:
     """What is wanted of a study. Moments are seconds since 1970."""
 
     since: float  # its place in the queue, among studies of its priority
+    queued: float | None = None  # when it was put back into the queue last; None: it never was
     desired: Desired = "run"
     priority: Priority = "normal"
     by: str | None = None  # who wanted it last
@@ -76,12 +77,17 @@ class Wanted:
     server: str | None = None  # which service makes it so; None: the one of its database
     preemptible: bool = True
     preempted: Preempted | None = None
-    preemptions: int = 0  # so far
+    preemptions: int = 0  # that are over
     made_room_for: str | None = None  # the study of the last of these
     lost: float = 0.0  # seconds that preemptions have cost: to put trials back, and to start again
     failure: str | None = None  # why its last driver failed; it is not started again by itself
     started: float | None = None  # when its last driver was started
     killed: tuple[float, ...] = ()  # when its drivers were lately ended by others, the earliest first
+
+    @property
+    def times_preempted(self) -> int:
+        """How often it was stopped in favour of another study, with the time that is not over."""
+        return self.preemptions + (self.preempted is not None)
 
     @classmethod
     def parse(cls, stored: Mapping[str, Any]) -> Self:
@@ -89,7 +95,8 @@ class Wanted:
         known = {name: stored[name] for name in cls.__dataclass_fields__.keys() & stored.keys()}
         for name in ("since", "changed"):
             known[name] = _seconds(stored[name]) if name in stored else 0.0
-        known["started"] = _seconds_or_none(stored.get("started"))
+        for name in ("queued", "started"):
+            known[name] = _seconds_or_none(stored.get(name))
         known["killed"] = tuple(map(_seconds, stored.get("killed", ())))
         if known.get("slots") is not None:
             asked = {name: known["slots"].get(name) for name in Slots.__dataclass_fields__}
@@ -104,7 +111,8 @@ class Wanted:
     def to_json(self) -> dict[str, Any]:
         """As plain data, moments in ISO 8601."""
         data = asdict(self) | {name: moment(getattr(self, name)) for name in ("since", "changed")}
-        data["started"] = None if self.started is None else moment(self.started)
+        moments = {name: getattr(self, name) for name in ("queued", "started")}
+        data |= {name: None if at is None else moment(at) for name, at in moments.items()}
         data["killed"] = list(map(moment, self.killed))
         if self.preempted is not None:
             moments = {name: getattr(self.preempted, name) for name in ("at", "left", "started")}
@@ -115,14 +123,19 @@ class Wanted:
         """What is wanted once somebody asks for `desired`; to run again forgets why it failed."""
         changed = now if desired != self.desired else self.changed
         if desired == "run":
-            again = self.forgiven()
+            again = self.forgiven(now) if self.desired == "run" else self.forgiven(now).put_back(now)
         else:  # what it has lost by making room ends here
             again = self if self.preempted is None else self.goes_on(self.preempted.cost(now))
         return replace(again, desired=desired, by=by, changed=changed)
 
-    def forgiven(self) -> Wanted:
+    def forgiven(self, now: float) -> Wanted:
         """The same, whatever its drivers have come to before."""
-        return replace(self, failure=None, killed=())
+        again = self if self.failure is None else self.put_back(now)
+        return replace(again, failure=None, killed=())
+
+    def put_back(self, now: float) -> Wanted:
+        """The same, back in the queue, at its old place."""
+        return replace(self, queued=now)
 
     def begun(self, server: str, now: float) -> Wanted:
         """What is wanted of a study whose driver starts now; the same where it is not to start."""
@@ -143,7 +156,7 @@ class Wanted:
         killed = (*(at for at in self.killed if now - at < WITHIN), now)
         times, last = f"{len(killed)} times in {WITHIN / 60:g} minutes", how or "somebody"
         told = f"its drivers were ended {times}, the last by {last}"
-        return replace(self, killed=killed, failure=told if len(killed) > KILLS else None)
+        return replace(self.put_back(now), killed=killed, failure=told if len(killed) > KILLS else None)
 
     def preempted_by(self, study: str, now: float) -> Wanted:
         """It is to make room for another study; the same where it need not."""
@@ -213,6 +226,7 @@ _wanted = mapping_with(
     preemptions=is_count,
     lost=lambda value: type(value) in (int, float) and 0 <= value < 2**53,
     preemptible=is_a(bool),
+    queued=_is_moment_or_none,
     started=_is_moment_or_none,
     killed=lambda value: type(value) is list and all(map(_is_moment, value)),
     backend=is_text,

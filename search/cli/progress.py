@@ -138,8 +138,8 @@ def picture(search: SearchView) -> Group:
     if search.phase in (Phase.AUDITING, Phase.CONFIRMING):
         head.add_row("now", Text(str(search.phase)))
     if search.stop_reason is not None:
-        ending = "running trials end at their next report; Ctrl-C ends them now"
-        head.add_row("stopping", Text(f"{search.stop_reason}; {ending}", style="yellow"))
+        ending = "; running trials end at their next report; Ctrl-C ends them now" if search.hurries else ""
+        head.add_row("stopping", Text(f"{search.stop_reason}{ending}", style="yellow"))
     running = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=True)
     for title in ("trial", "at", "last", "curve"):
         running.add_column(title, no_wrap=True)

@@ -220,23 +220,25 @@ def _print_queue(found: Queue) -> None:
 
 
 def _about(study: QueuedStudy) -> str:
+    from ..formatting import counted
+
+    times = counted(study.preemptions, "times")
     cost = (
-        f"; preempted {study.preemptions} times, {study.lost_seconds:g} s lost, no number changed"
-        if study.preemptions
-        else ""
+        f"; preempted {times}, {study.lost_seconds:g} s lost, no number changed" if study.lost_seconds else ""
     )
     return study.state.reason + cost
 
 
 def clock(moment: Moment | None) -> str:
-    """A foreseen moment, with its interval, on this machine's clock."""
+    """A moment on this machine's clock, with its interval where it is foreseen."""
     if moment is None:
         return "unknown"
     now = datetime.now().astimezone()
     times = [
         datetime.fromisoformat(at).astimezone() for at in (moment.expected, moment.earliest, moment.latest)
     ]
-    form = "%H:%M" if all(at.date() == now.date() for at in times) else "%a %H:%M"
+    days = max(abs((at.date() - now.date()).days) for at in times)
+    form = "%H:%M" if days == 0 else "%a %H:%M" if days < 7 else "%Y-%m-%d %H:%M"
     expected, low, high = (f"{at:{form}}" for at in times)
     return expected if low == high else f"{expected} ({low} to {high})"
 

@@ -26,7 +26,7 @@ def top(
     storage: options.Storage = None,
     runs: options.Runs = None,
 ) -> None:
-    """Show all studies as they go on: trials, best values, what runs and what waits. Ctrl-C ends it.
+    """Show all studies as they go on: trials, best values, what runs and what waits. Ctrl-C ends this view.
 
     Example: hpsearch --server local top
     """
@@ -89,7 +89,7 @@ def _table(listed: Studies, queue: Sequence[QueuedStudy]) -> Table:
             number(study.best),
             f"{study.ended}{of}",
             bar,
-            clock(queued.ends) if queued.has is not None or queued.place is not None else "",
+            clock(queued.ends) if queued.has is not None or queued.place is not None or queued.ends else "",
             Text(f"{running} running" if running else queued.state.reason, style="dim"),
         )
     for study in known.values():

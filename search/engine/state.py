@@ -60,6 +60,11 @@ class SearchState:
         return self._clock.stopped
 
     @property
+    def hurries(self) -> bool:
+        """Whether the next Ctrl-C ends its running trials at once."""
+        return self.stopped
+
+    @property
     def paused(self) -> bool:
         """Whether the search is paused: no trial is asked, and running ones are requeued."""
         return self._clock.paused

@@ -46,6 +46,9 @@ class SearchView(Protocol):
     @property
     def stop_reason(self) -> str | None: ...
 
+    @property
+    def hurries(self) -> bool: ...
+
 
 class MemoryLimit(Protocol):
     """What is known about the memory of trials; see `preflight.memory`."""

@@ -133,8 +133,9 @@ def retry(*, workspace: Workspace, study: str, trial: int | None = None, by: str
         live.set_study_user_attr(live.get_study_id_from_name(live.born), PHASE, Phase.SEARCHING)
 
     searching = obeyed(stored, StudyCommand("retry", trial, by=by), requeue)
-    forgiven = change_wanted(open_tables(workspace.url), study, lambda wanted: wanted and wanted.forgiven())
-    return Steered(study, searching, failed, wanted=None if forgiven is None else forgiven.desired)
+    database, now = open_tables(workspace.url), time.time()
+    wanted = change_wanted(database, study, lambda wanted: wanted and wanted.forgiven(now))
+    return Steered(study, searching, failed, wanted=None if wanted is None else wanted.desired)
 
 
 def try_config(

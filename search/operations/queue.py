@@ -6,7 +6,7 @@ import time
 
 from ...storage.database import open_tables
 from ...storage.workspace import Workspace
-from ..queue.observe import observe
+from ..queue.observe import observe, with_times
 from ..queue.slots import Machine
 from ..queue.view import MachineView, Queue, Situation, view
 
@@ -27,4 +27,6 @@ def machine(*, workspace: Workspace, lanes: int = 1) -> MachineView:
 
 def situation_of(workspace: Workspace, lanes: int, settle: float | None = None) -> Situation:
     """The studies of a workspace as they are now."""
-    return Situation(observe(workspace, open_tables(workspace.url)), Machine.here(lanes, settle), time.time())
+    database = open_tables(workspace.url)
+    studies = with_times(database, observe(workspace, database))
+    return Situation(studies, Machine.here(lanes, settle), time.time())

@@ -17,7 +17,8 @@ from ..streams import silence
 def signals_ask(driver: Driver) -> Iterator[list[str]]:
     """The first SIGINT or SIGTERM asks the search to stop tidily; the second stops it now.
 
-    So does SIGHUP, which comes when the terminal goes; but a search that talks to no terminal continues.
+    So does SIGHUP, which comes when the terminal goes; but a search that talks to no terminal continues. A
+    SIGINT is the second also where a command has asked the search to stop.
     """
     caught: list[str] = []
     terminals = [fd for fd in (1, 2) if os.isatty(fd)]
@@ -27,9 +28,10 @@ def signals_ask(driver: Driver) -> Iterator[list[str]]:
             silence(*terminals)
             if not terminals:
                 return
-        if caught:
-            raise KeyboardInterrupt
+        again = bool(caught) or (number == signal.SIGINT and driver.hurries)
         caught.append(signal.Signals(number).name)
+        if again:
+            raise KeyboardInterrupt
         driver.request_stop(f"interrupted by {caught[0]}")
 
     if threading.current_thread() is not threading.main_thread():

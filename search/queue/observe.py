@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ import psutil
 import sqlalchemy
 from optuna.storages import RDBStorage
 from optuna.storages._rdb.models import TrialIntermediateValueModel
+from optuna.trial import TrialState
 
 from ...storage import StorageError
 from ...storage.attributes import UNREADABLE
@@ -21,8 +23,9 @@ from ...storage.connection import locked_studies
 from ...storage.damage import readable
 from ...storage.database import Tables
 from ...storage.locks import driver_running
-from ...storage.rows import STUDIES, STUDY_USER, TRIALS
+from ...storage.rows import STUDIES, STUDY_USER, TRIALS, has_attr
 from ...storage.studies import ELAPSED, FOLDER, PAUSED, PHASE, PROVENANCE, SPEC, Phase, check_study, folder_in
+from ...storage.trial_attrs import AT_RUNG
 from ...storage.wanted import DRIVER_VARIABLE, WANTED, Wanted, wanted_of
 from ...storage.workspace import Workspace
 from .foreseen import Progress
@@ -70,10 +73,12 @@ class Observed:
     phase: Phase = Phase.SEARCHING
     paused: bool = False
     progress: Progress = field(default_factory=Progress)
-    running: int = 0  # trials
+    running: int = 0  # trials that a worker has
     waiting: int = 0
     driver: DriverProcess | None = None
     elsewhere: bool = False  # whether another machine searches it
+    began: float | None = None  # when its first trial began; None: unknown, or nobody has looked
+    ended: float | None = None  # when its last trial had ended
 
     @property
     def between_reports(self) -> float:
@@ -90,6 +95,13 @@ class Observed:
     def is_over(self) -> bool:
         """Whether nothing is left to do."""
         return self.phase == Phase.OVER
+
+    @property
+    def waits_for_worker(self) -> bool:
+        """Whether workers elsewhere are to train its trials, and none has one now."""
+        backend = self.provenance.get("backend") if self.wanted is None else self.wanted.backend
+        waits = self.driver is not None and not (self.running or self.paused or self.is_over)
+        return waits and backend == "remote"
 
     def occupied(self, machine: Machine) -> Slice | None:
         """What its driver takes of the machine; None where none runs here."""
@@ -142,6 +154,22 @@ def observe(
     )
 
 
+def with_times(database: RDBStorage | Tables, studies: Sequence[Observed]) -> list[Observed]:
+    """The same studies, with when their first trials began and their last ones ended."""
+    start, complete = TRIALS.c.datetime_start, TRIALS.c.datetime_complete
+    func, of = sqlalchemy.func, TRIALS.c.study_id.in_([each.key for each in studies])
+    times = sqlalchemy.select(TRIALS.c.study_id, func.min(start), func.max(complete)).where(of)
+    with readable(), database.engine.connect() as connection:
+        rows = connection.execute(times.group_by(TRIALS.c.study_id)).all()
+    found = {key: (_seconds(first), _seconds(last)) for key, first, last in rows}
+    known = ((study, *found.get(study.key, (None, None))) for study in studies)
+    return [replace(study, began=began, ended=ended) for study, began, ended in known]
+
+
+def _seconds(stored: datetime | None) -> float | None:
+    return None if stored is None else stored.replace(tzinfo=UTC).timestamp()
+
+
 def _seen(
     workspace: Workspace, key: int, name: str, attrs: Mapping[str, Any], locked: Collection[int]
 ) -> Observed:
@@ -182,7 +210,9 @@ def _counts(database: RDBStorage | Tables, keys: Iterable[int]) -> dict[int, _Co
     select, func = sqlalchemy.select, sqlalchemy.func
     state = sqlalchemy.type_coerce(TRIALS.c.state, sqlalchemy.String)
     of = TRIALS.c.study_id.in_(keys)
-    states = select(TRIALS.c.study_id, state, func.count()).where(of).group_by(TRIALS.c.study_id, state)
+    with_worker = sqlalchemy.or_(TRIALS.c.state != TrialState.RUNNING, ~has_attr(AT_RUNG))
+    states = select(TRIALS.c.study_id, state, func.count()).where(of, with_worker)
+    states = states.group_by(TRIALS.c.study_id, state)
     last = select(func.max(_REPORTS.c.step)).where(_REPORTS.c.trial_id == TRIALS.c.trial_id)  # by its index
     reached = select(TRIALS.c.study_id, last.scalar_subquery().label("last")).where(of).subquery().c
     trained = select(reached.study_id, func.sum(reached.last)).group_by(reached.study_id)

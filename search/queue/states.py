@@ -58,7 +58,8 @@ def state_of(
     if study.elsewhere:
         return StudyState("elsewhere", "another machine searches it")
     if study.is_over:
-        return StudyState("finished", "nothing is left to do")
+        ended = None if study.ended is None else moment(study.ended)
+        return StudyState("finished", "nothing is left to do", ended)
     if wanted is None:
         return StudyState("stopped", "no search of it runs; hpsearch run continues it")
     if not is_wanted:
@@ -72,8 +73,9 @@ def state_of(
         return StudyState("elsewhere", has if lacks is None else f"{has}, which is gone, and {lacks}")
     if wanted.preempted is not None:
         reason = f"stopped in favour of {wanted.preempted.by}; {waits_for or 'queued at its old place'}"
-        return StudyState("preempted", reason, moment(wanted.preempted.at))
-    return StudyState("queued", waits_for or "it is the next to start", moment(wanted.since))
+        return StudyState("preempted", reason, moment(wanted.preempted.left or wanted.preempted.at))
+    since = wanted.since if wanted.queued is None else wanted.queued
+    return StudyState("queued", waits_for or "it is the next to start", moment(since))
 
 
 def _with_driver(study: Observed) -> StudyState:
@@ -91,6 +93,8 @@ def _with_driver(study: Observed) -> StudyState:
     if wanted is not None and wanted.preempted is not None and wanted.preempted.left is None:
         told = f"it makes room for {wanted.preempted.by}: its trials are put back at their next reports"
         return StudyState("stopping", told, since)
+    if study.waits_for_worker:
+        return StudyState("running", f"it waits for a worker: hpsearch work URL {study.name}", since)
     return StudyState("running", f"process {driver.pid} searches it", since)
 
 

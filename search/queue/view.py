@@ -42,8 +42,8 @@ class QueuedStudy(Value):
     asks: str = ""  # what of the machine, in words
     has: Slice | None = None  # what it has now
     preemptible: bool = True
-    begins: Moment | None = None  # of one that runs: when its driver was started; None: unknown
-    ends: Moment | None = None
+    begins: Moment | None = None  # or began: of one that runs, when its driver was started; None: unknown
+    ends: Moment | None = None  # or ended
     would_stop: tuple[str, ...] = ()  # studies that make room for it
     preemptions: int = 0  # so far
     lost_seconds: float = 0.0  # that these have cost
@@ -141,7 +141,7 @@ class Situation:
 
     def _rest(self, study: Observed) -> Rest | None:
         rest = rest_of(dict(study.spec), study.progress)
-        if rest is None:
+        if rest is None or study.waits_for_worker:
             return None
         return rest.plus(START_SECONDS) if study.driver is None else rest.or_less(UNSAVED_SECONDS)
 
@@ -166,7 +166,7 @@ def view(situation: Situation) -> Queue:
     found = []
     for study in situation.studies:
         entry, wanted = by_name.get(study.name), study.wanted
-        seen = foreseen.get(study.name, Foreseen())
+        seen = foreseen.get(study.name, _past(study))
         wait = decision.waits.get(study.name)
         words = None if wait is None or entry is None else _words(situation, decision, entry, wait)
         if situation.draining and study.name in places:
@@ -184,7 +184,7 @@ def view(situation: Situation) -> Queue:
                 begins=_moment(seen.begins, seen.begins_low, seen.begins_high),
                 ends=_moment(seen.ends, seen.ends_low, seen.ends_high),
                 would_stop=tuple(stop.study for stop in stops if stop.by == study.name),
-                preemptions=0 if wanted is None else wanted.preemptions,
+                preemptions=0 if wanted is None else wanted.times_preempted,
                 lost_seconds=0.0 if wanted is None else round(wanted.lost, 1),
                 driver=None if study.driver is None else study.driver.pid,
                 id=study.key,
@@ -197,6 +197,12 @@ def view(situation: Situation) -> Queue:
         machine.cpus, machine.gpus, machine.memory, len(machine.even), free, has, situation.draining
     )
     return Queue(tuple(sorted(found, key=lambda each: _rank(each, places))), shown)
+
+
+def _past(study: Observed) -> Foreseen:
+    """When a study that neither runs nor waits has begun, and has ended if it is over."""
+    ended = study.ended if study.is_over else None
+    return Foreseen(*[study.began] * 3, *[ended] * 3)
 
 
 def _without_begin(foreseen: Foreseen, entry: Entry) -> Foreseen:

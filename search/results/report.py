@@ -89,11 +89,10 @@ class MadeRoom(Value):
     @classmethod
     def of(cls, wanted: Wanted | None) -> MadeRoom | None:
         """What is known of it; None where it has not."""
-        if wanted is None or (wanted.preempted is None and not wanted.preemptions):
+        if wanted is None or not wanted.times_preempted:
             return None
-        if wanted.preempted is None:
-            return cls(wanted.preemptions, wanted.made_room_for, wanted.lost)
-        return cls(wanted.preemptions + 1, wanted.preempted.by, wanted.lost)
+        last = wanted.made_room_for if wanted.preempted is None else wanted.preempted.by
+        return cls(wanted.times_preempted, last, wanted.lost)
 
 
 @dataclass(frozen=True)

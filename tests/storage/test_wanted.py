@@ -84,6 +84,15 @@ def test_who_is_paused_while_it_makes_room_has_made_room(desired: Desired) -> No
     assert (told.preemptions, told.made_room_for, told.lost, told.preempted) == (1, "high", 4.0, None)
 
 
+def test_it_waits_since_it_was_put_back() -> None:
+    begun = Wanted(since=0.0).begun("server", 1.0)
+    assert begun.queued is None and begun.to("run", "anna", 2.0).queued is None, "it went on all the time"
+    assert begun.to("pause", "anna", 2.0).to("run", "anna", 3.0).queued == 3.0
+    assert begun.killed_at(4.0, "signal 9").queued == 4.0
+    assert replace(begun, failure="no data").to("run", "anna", 5.0).queued == 5.0
+    assert begun.preempted_by("high", 6.0).times_preempted == 1
+
+
 def test_a_driver_that_left_as_it_was_told_was_not_killed() -> None:
     started = Wanted(since=0.0).begun("server", 10.0)
     told = started.to("stop", "anna", 12.0).to("run", "anna", 13.0)

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ....storage.wanted import is_servers_driver
 from .base import TrackedRun, Tracker
 from .factory import make_tracker
 
@@ -61,7 +62,7 @@ class TrackerThread:
     def _wait(self) -> None:
         self._thread.join(NOTICE_SECONDS)
         if self._thread.is_alive():
-            self._say("writing the rest to the trackers; Ctrl-C stops")
+            self._say("writing the rest to the trackers" + ("" if is_servers_driver() else "; Ctrl-C stops"))
         before = -1
         while self._thread.is_alive() and self._written != before:
             before = self._written

@@ -65,6 +65,8 @@ class _Running:
 class FollowedSearch:
     """A search as `SearchView` has it, read-only."""
 
+    hurries = False  # Ctrl-C leaves it alone
+
     def __init__(self, name: str, spec: Spec) -> None:
         self.name, self.spec = name, spec
         self.id: int | None = None  # by which the queue has it, whatever its name

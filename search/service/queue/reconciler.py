@@ -32,7 +32,7 @@ from ....storage.wanted import Wanted, change_wanted
 from ....storage.workspace import Workspace
 from ...errors import SearchError
 from ...queue.decide import Entry, Start
-from ...queue.observe import Observed, observe
+from ...queue.observe import Observed, observe, with_times
 from ...queue.slots import Machine, Need, Slice
 from ...queue.view import NORMAL, Queue, Situation, view
 from ..home import is_of_this_boot
@@ -91,7 +91,6 @@ class Reconciler:
         self._told: dict[int, tuple[str, float]] = {}  # drivers that were told something last, and when
         self._leaving: dict[int, float] = {}  # since when drivers are to leave
         self._lent: dict[str, Entry] = {}  # parts of the machine that something short has, by its id
-        self._situation: Situation | None = None
         self._looked = -math.inf
         self._lock = threading.RLock()
         self._wake = threading.Event()
@@ -149,7 +148,8 @@ class Reconciler:
     def view(self) -> Queue:
         """The queue as it is now."""
         with self._lock:
-            return view(self._observe())
+            found = self._observe()
+        return view(replace(found, studies=with_times(self._database, found.studies)))
 
     def lend(self, id: str, name: str, need: Need, seconds: float) -> Slice | None:
         """Give a part of the machine to something short that is no study, until it is given back.
@@ -239,7 +239,7 @@ class Reconciler:
             if key in free and child.code is None and not child.has_locked
         }
         leaving = {names[key]: at for key, at in self._leaving.items() if key in names}
-        self._situation = Situation(
+        return Situation(
             found,
             self.machine,
             self._now(),
@@ -250,7 +250,6 @@ class Reconciler:
             tuple(self._lent.values()),
             dict(self._lacks),
         )
-        return self._situation
 
     def _find(self) -> None:
         """Find the drivers that an earlier server started just before it was killed."""
@@ -317,8 +316,11 @@ class Reconciler:
             told = self._leaving.pop(key, None)
             self._told.pop(key, None)
             study = free.get(key)  # else another process has it now
-            if told is None and study is not None and not study.elsewhere and not study.is_over:
-                self._ended_early(study, codes.get(key))
+            if study is not None and not study.elsewhere and not study.is_over:
+                if told is None:
+                    self._ended_early(study, codes.get(key))
+                else:
+                    self._change(study.name, lambda wanted: wanted.put_back(self._now()))
         mine = {
             key for key, study in held.items() if study.driver and study.driver.served and self.is_mine(study)
         }

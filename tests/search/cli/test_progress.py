@@ -11,7 +11,9 @@ import pytest
 from hpsearch.search.cli.console import PlainConsole
 from hpsearch.search.cli.progress import LineProgress, ending_line, picture, sparkline
 from hpsearch.search.engine.driver import Driver
+from hpsearch.search.engine.watcher import SearchView
 from hpsearch.search.formatting import ENDING
+from hpsearch.search.service.client.following import FollowedSearch
 from hpsearch.spaces import Spec
 
 from ...support.driving import DrivenStudy
@@ -39,9 +41,9 @@ def driver(make_spec: Callable[..., Spec], lines: LineProgress, tmp_path: Path) 
     study.close()
 
 
-def drawn(driver: Driver, width: int) -> list[str]:
+def drawn(search: SearchView, width: int) -> list[str]:
     console = PlainConsole(file=io.StringIO(), width=width)
-    console.print(picture(driver))
+    console.print(picture(search))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
@@ -71,9 +73,14 @@ def test_the_time_left_is_not_told_by_trials_that_are_over(
     assert "left" not in drawn(driver, 120)[1]
 
 
-def test_a_stop_is_said(driver: Driver) -> None:
+def test_a_stop_is_said_and_what_ctrl_c_does_then(driver: Driver) -> None:
+    followed = FollowedSearch("study", driver.spec)
+    searches: tuple[Driver | FollowedSearch, ...] = (driver, followed)
+    for search in searches:
+        search.stop_reason = "stopped by anna"
+        assert "stopping stopped by anna" in [" ".join(line.split()) for line in drawn(search, 120)]
     driver.request_stop("interrupted by SIGINT")
-    assert "stopping" in " ".join(drawn(driver, 120))
+    assert "; Ctrl-C ends them now" in " ".join(drawn(driver, 120))
 
 
 def test_a_trial_that_ended_is_a_line(driver: Driver, lines: LineProgress) -> None:
