@@ -11,7 +11,6 @@ import os
 import sqlite3
 import tempfile
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -28,6 +27,8 @@ RETRY_SECONDS = 1.0  # before the next attempt
 # In which a server notices that the machine of a connection is gone, and releases its lock.
 GONE_MACHINE_SECONDS = 60
 POSTGRESQL_CLASS = 0x68707372  # separates our advisory locks from those of other applications
+# The name of a study's lock, by its key: locks of MySQL belong to the whole server, not to a database.
+MYSQL_LOCK = "CONCAT('hpsearch-', LPAD(LOWER(HEX(CRC32(CONCAT(DATABASE(), ':', {0})))), 8, '0'), '-', {0})"
 
 T = TypeVar("T")
 
@@ -146,13 +147,10 @@ class DriverConnection:
                     sqlalchemy.select(sqlalchemy.func.pg_try_advisory_lock(POSTGRESQL_CLASS, self._study))
                 )
             case "mysql" | "mariadb":
-                connection.exec_driver_sql(f"SET SESSION wait_timeout = {GONE_MACHINE_SECONDS}")
-                name = f"{self._engine.url.database}:{self._study}"  # its locks belong to the whole server
-                free = connection.scalar(
-                    sqlalchemy.select(
-                        sqlalchemy.func.get_lock(f"hpsearch-{zlib.crc32(name.encode()):08x}-{self._study}", 0)
-                    )
-                )
+                notice_gone_machine(connection)
+                free = connection.exec_driver_sql(
+                    f"SELECT GET_LOCK({MYSQL_LOCK.format(self._study)}, 0)"
+                ).scalar()
             case other:
                 raise StorageError(f"hpsearch stores studies in SQLite, PostgreSQL and MySQL, not in {other}")
         connection.commit()
@@ -166,14 +164,17 @@ class DriverConnection:
 
 
 def locked_studies(engine: sqlalchemy.Engine) -> set[int]:
-    """The keys of the studies that drivers have locked on a PostgreSQL server, from whichever machine.
+    """The keys of the studies that drivers have locked on a database's server, from whichever machine.
 
-    Of another database that is unknown: a SQLite file's locks are files, and MySQL lists none.
+    None of a SQLite file, whose locks are files.
     """
-    if engine.dialect.name != "postgresql":
+    if engine.dialect.name == "sqlite":
         return set()
     with engine.connect() as connection:
-        return held_locks(connection, POSTGRESQL_CLASS)
+        if engine.dialect.name == "postgresql":
+            return held_locks(connection, POSTGRESQL_CLASS)
+        used = f"IS_USED_LOCK({MYSQL_LOCK.format('study_id')}) IS NOT NULL"
+        return {key for (key,) in connection.exec_driver_sql(f"SELECT study_id FROM studies WHERE {used}")}
 
 
 def held_locks(connection: sqlalchemy.Connection, of: int) -> set[int]:
@@ -185,7 +186,10 @@ def held_locks(connection: sqlalchemy.Connection, of: int) -> set[int]:
 
 
 def notice_gone_machine(connection: sqlalchemy.Connection) -> None:
-    """Let PostgreSQL notice when this machine is gone, and release its locks."""
+    """Let a database's server notice when this machine is gone, and release its locks."""
+    if connection.dialect.name != "postgresql":
+        connection.exec_driver_sql(f"SET SESSION wait_timeout = {GONE_MACHINE_SECONDS}")
+        return
     every = GONE_MACHINE_SECONDS // 4
     for option, value in (("idle", 2 * every), ("interval", every), ("count", 2)):
         connection.exec_driver_sql(f"SET tcp_keepalives_{option} = {value}")

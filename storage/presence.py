@@ -1,4 +1,4 @@
-"""Which servers of a database live: on PostgreSQL, each holds a lock of its name for as long as it does."""
+"""Which servers of a database live: each holds a lock of its name for as long as it does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Presence:
 
     def keep(self) -> None:
         """Hold the lock, also after its connection was lost. Raises `DatabaseUnavailable`."""
-        if self._engine.dialect.name != "postgresql":
+        if self._engine.dialect.name == "sqlite":
             return
         with readable():
             try:
@@ -30,8 +30,11 @@ class Presence:
                     self._open = self._engine.connect()
                     self._open.detach()  # closed here, not kept in a pool together with its lock
                     notice_gone_machine(self._open)
-                if _key(self._server) not in held_locks(self._open, _CLASS):
-                    lock = sqlalchemy.func.pg_try_advisory_lock(_CLASS, _key(self._server))
+                if not _is_held(self._open, self._server):
+                    if self._open.dialect.name == "postgresql":
+                        lock = sqlalchemy.func.pg_try_advisory_lock(_CLASS, _key(self._server))
+                    else:
+                        lock = sqlalchemy.func.get_lock(_name(self._server), 0)
                     self._open.scalar(sqlalchemy.select(lock))
                 self._open.commit()
             except BaseException:
@@ -41,14 +44,13 @@ class Presence:
     def is_gone(self, server: str) -> bool:
         """Whether another server does not live. Call `keep` before.
 
-        A file has one server at a time, so any other is gone; of MySQL it is unknown. Raises
-        `DatabaseUnavailable`.
+        A file has one server at a time, so any other is gone. Raises `DatabaseUnavailable`.
         """
         if self._open is None:
             return self._engine.dialect.name == "sqlite"
         with readable():
             try:
-                found = _key(server) not in held_locks(self._open, _CLASS)
+                found = not _is_held(self._open, server)
                 self._open.commit()
             except BaseException:
                 self.close()
@@ -60,6 +62,18 @@ class Presence:
         if self._open is not None:
             connection, self._open = self._open, None
             connection.close()
+
+
+def _is_held(connection: sqlalchemy.Connection, server: str) -> bool:
+    """Whether somebody holds the lock of a server."""
+    if connection.dialect.name == "postgresql":
+        return _key(server) in held_locks(connection, _CLASS)
+    lock = sqlalchemy.func.is_used_lock(_name(server))
+    return connection.scalar(sqlalchemy.select(lock)) is not None
+
+
+def _name(server: str) -> str:
+    return f"hpsearch-serve-{server}"
 
 
 def _key(server: str) -> int:

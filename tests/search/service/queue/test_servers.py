@@ -17,6 +17,7 @@ from hpsearch.search.queue.slots import Machine, Slice
 from hpsearch.search.queue.view import Situation
 from hpsearch.search.service.queue.reconciler import GONE_SECONDS, Reconciler
 from hpsearch.storage.claims import ID
+from hpsearch.storage.connection import DriverConnection
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CLAIM, study_folder
 from hpsearch.storage.studies import find_study
@@ -79,11 +80,14 @@ def make_servers(tmp_path: Path) -> Iterator[Any]:
             server.stop()
 
 
-@pytest.mark.postgres
+KINDS = [pytest.param("postgres", marks=pytest.mark.postgres), "mariadb"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_study_is_taken_over_where_its_files_are_once_its_server_is_gone_for_good(
-    make_servers: Any, postgres: Any
+    make_servers: Any, request: pytest.FixtureRequest, kind: str
 ) -> None:
-    servers = make_servers(postgres.database())
+    servers = make_servers(request.getfixturevalue(kind).database())
     first, second = servers.add("first"), servers.add("second")
     for study in ("new", "here", "there"):  # the last one's files are on another machine
         servers.submit(study, first)
@@ -104,6 +108,24 @@ def test_a_study_is_taken_over_where_its_files_are_once_its_server_is_gone_for_g
     assert {study: servers.server_of(study) for study in ("new", "here", "there")} == {
         "new": second.server, "here": second.server, "there": first.server
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_study_that_another_machine_searches_is_left_to_it(
+    make_servers: Any, request: pytest.FixtureRequest, kind: str
+) -> None:
+    servers = make_servers(request.getfixturevalue(kind).database())
+    server = servers.add("first")
+    for study in ("s", "t"):
+        servers.submit(study, server)
+    engine = open_storage(servers.workspace.url).engine
+    driver = DriverConnection(engine, find_study(servers.workspace, "t").study._study_id)
+    with driver.transaction():
+        pass
+    states = {each.study: each.state.state for each in server.view().studies}
+    assert states == {"s": "paused", "t": "elsewhere"}
+    driver.close()
+    assert server.view().of("t").state.state == "paused"
 
 
 def test_a_file_has_one_server_whatever_it_was_called(make_servers: Any, tmp_path: Path) -> None:
