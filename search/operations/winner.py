@@ -17,8 +17,9 @@ from ...storage.inside import files_inside, open_inside
 from ...storage.locks import driver_running
 from ...storage.workspace import Workspace
 from ..errors import SearchError
-from ..results.confirmation import Interval
+from ..results.confirmation import Candidate, Interval, candidates_of
 from ..results.next_steps import confirmation_changes, steps_of_search, winner_steps
+from ..results.sentences import against, audit_of, confirmation
 from ..results.study import StudyResult, load_result
 from ..trials.export import document, render
 from ..values import NextStep, Value, plain
@@ -48,6 +49,10 @@ class Winner(Value):
     ties: tuple[int, ...]  # trials that may be as good
     seeds: int  # that each candidate was trained again with
     baseline: int | None  # the number of the baseline's trial
+    comparison: str | None  # with the baseline, in words
+    confirmation: list[str]  # what training again told, in lines
+    candidates: tuple[Candidate, ...]  # the trials that are trained again
+    audit: list[str]  # what early stopping may have lost, in lines
     next: list[NextStep]
 
 
@@ -84,6 +89,10 @@ def winner_of(result: StudyResult) -> Winner:
         ties=(),
         seeds=0,
         baseline=number,
+        comparison=None if best is None else against(baseline, best, confirmed),
+        confirmation=confirmation(result),
+        candidates=candidates_of(records, confirmed),
+        audit=audit_of(result),
         next=_next(result),
     )
     if best is None:

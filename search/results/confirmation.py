@@ -22,6 +22,7 @@ candidates would be called worse in one study of nine.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -71,6 +72,27 @@ class Confirmed:
     ties: tuple[int, ...]  # candidates that may be as good as the winner; of the baseline `gain` tells
     seeds: int
     seedless: bool  # no seed changed any value
+
+
+@dataclass(frozen=True)
+class NewTraining:
+    """A training of a configuration with a new seed."""
+
+    trial: int  # its own number
+    seed: int  # from 1
+    state: str
+    value: float | None  # of the metric; None until it is complete
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A trial whose configuration is trained again."""
+
+    trial: int
+    is_baseline: bool
+    searched: float | None  # its value in the search
+    mean: Interval | None  # of the seeds that all have; None while there are too few, or where one diverged
+    trainings: tuple[NewTraining, ...]  # by seed
 
 
 def confirmed(
@@ -171,6 +193,28 @@ def confirmation_outcome(records: StudyRecords) -> Confirmed | None:
     found, value = confirmed(losses, before, baseline=baseline), records.spec.loss
     low, high = sorted((value(found.value.low), value(found.value.high)))
     return replace(found, value=Interval(value(found.value.value), low, high))
+
+
+def candidates_of(records: StudyRecords, outcome: Confirmed | None) -> tuple[Candidate, ...]:
+    """The trials that are trained again, the best mean first, and last those without one.
+
+    `outcome` is that of `confirmation_outcome`: every mean is off by as much as the winner's value.
+    """
+    by_trial: dict[int, list[NewTraining]] = defaultdict(list)
+    for run in records.confirmations:
+        if run.confirms is not None and run.confirms in records.by_number:
+            by_trial[run.confirms].append(NewTraining(run.number, run.seed + 1, run.state, run.value))
+    rows = records.confirming_losses
+    means = {n: float(np.mean(row)) for n, row in rows.items() if all(map(math.isfinite, row))}
+    found = []
+    for number in sorted(by_trial, key=lambda number: (means.get(number, math.inf), number)):
+        trial, mean = records.by_number[number], None
+        if outcome is not None and number in means:
+            half = (outcome.value.high - outcome.value.low) / 2
+            mean = Interval.around(records.spec.loss(means[number]), half)
+        trainings = sorted(by_trial[number], key=lambda training: training.seed)
+        found.append(Candidate(number, trial.is_baseline, trial.value, mean, tuple(trainings)))
+    return tuple(found)
 
 
 def confirmed_winner(records: StudyRecords) -> TrialRecord | None:

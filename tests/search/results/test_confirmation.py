@@ -12,7 +12,13 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import create_trial
 from scipy import stats
 
-from hpsearch.search.results.confirmation import LEVEL, Confirmed, confirmation_outcome, confirmed
+from hpsearch.search.results.confirmation import (
+    LEVEL,
+    Confirmed,
+    candidates_of,
+    confirmation_outcome,
+    confirmed,
+)
 from hpsearch.search.trials.records import StudyRecords
 from hpsearch.spaces import Spec
 
@@ -69,8 +75,8 @@ def test_values_that_hardly_vary_beside_others_have_an_interval() -> None:
     assert found.winner == 1 and found.gain is not None and found.gain.low > 0
 
 
-def outcome(rows: list[tuple[float, ...]], luck: int, goal: str) -> Confirmed | None:
-    """What a study tells whose trials have these losses when they are trained again."""
+def study(rows: list[tuple[float, ...]], luck: int, goal: str) -> StudyRecords:
+    """A study whose trials have these losses when they are trained again; the first is the baseline."""
     sign, trials = 1 if goal == "minimize" else -1, []
     for number in range(len(rows)):
         baseline = {"baseline": True} if number == 0 else {}
@@ -81,7 +87,29 @@ def outcome(rows: list[tuple[float, ...]], luck: int, goal: str) -> Confirmed | 
             trials.append(create_trial(value=sign * loss, user_attrs=attrs))
     for number, trial in enumerate(trials):
         trial.number = number
-    return confirmation_outcome(StudyRecords(small(goal=goal), trials))
+    return StudyRecords(small(goal=goal), trials)
+
+
+def outcome(rows: list[tuple[float, ...]], luck: int, goal: str) -> Confirmed | None:
+    """What such a study tells."""
+    return confirmation_outcome(study(rows, luck, goal))
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+def test_the_candidates_come_with_each_training_and_their_means(goal: str) -> None:
+    sign = 1 if goal == "minimize" else -1
+    records = study([(5.0, 5.5), (1.0, 1.5), (math.inf, 2.0), (0.5, 0.75)], 7, goal)
+    found = candidates_of(records, confirmation_outcome(records))
+    assert [each.trial for each in found] == [3, 1, 0, 2], "the best mean first, and last what diverged"
+    assert [each.mean and each.mean.value for each in found] == [sign * 0.625, sign * 1.25, sign * 5.25, None]
+    assert [each.is_baseline for each in found] == [False, False, True, False]
+    assert [each.searched for each in found] == [sign * value for value in (10.0, 8.0, 7.0, 9.0)]
+    first, second = found[0].trainings
+    assert (first.trial, first.seed, first.value) == (10, 1, sign * 0.5)
+    assert (second.trial, second.seed, second.value) == (11, 2, sign * 0.75)
+    assert found[1].mean is not None and found[1].mean.low < found[1].mean.value < found[1].mean.high
+    early = candidates_of(records, None)
+    assert all(each.mean is None for each in early), "before there are two seeds of each"
 
 
 @given(st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=2, max_size=5), st.integers(0, 4))
