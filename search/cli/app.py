@@ -37,6 +37,7 @@ from . import (
 )
 from .hints import with_options
 from .login import login
+from .report import report
 from .run import run
 from .serve import serve
 from .top import top
@@ -127,6 +128,7 @@ for command in (
     studies.trials,
     studies.best,
     studies.export,
+    report,
     studies.delete,
     control.stop,
     control.pause,

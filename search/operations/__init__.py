@@ -45,6 +45,7 @@ OPERATIONS = {
         Operation("trials", "show:trials", "read"),
         Operation("best", "show:best", "read"),
         Operation("export", "export:export", "read"),
+        Operation("report", "report:report", "read"),
         Operation("ladder", "show:ladder", "read", command=False),
         Operation("improvements", "watch:improvements", "read", command=False),
         Operation("curves", "watch:curves", "read", command=False),

@@ -89,27 +89,27 @@ class BestTrial(Value):
 
 def show(*, workspace: Workspace, study: str) -> StudyReport:
     """Explain a study: what was found, what it rests on, why trials ended, what to do next."""
-    return study_report(_as_it_stands(workspace, study))
+    return study_report(as_it_stands(workspace, study))
 
 
 def show_trial(*, workspace: Workspace, study: str, trial: int) -> TrialReport:
     """Show one trial: its configuration, its curve, its rank at the rungs, its files."""
-    return trial_report(_as_it_stands(workspace, study), trial)
+    return trial_report(as_it_stands(workspace, study), trial)
 
 
 def why(*, workspace: Workspace, study: str, trial: int) -> TrialHistory:
     """Explain why a trial was suggested, paused, resumed or ended."""
-    return history_of(_as_it_stands(workspace, study), trial)
+    return history_of(as_it_stands(workspace, study), trial)
 
 
 def ranges(*, workspace: Workspace, study: str) -> NarrowRanges:
     """Find the parameters whose best values press against an end of their range, and propose wider ones."""
-    return narrow_ranges(_as_it_stands(workspace, study))
+    return narrow_ranges(as_it_stands(workspace, study))
 
 
 def ladder(*, workspace: Workspace, study: str) -> RungLadder:
     """Show which trials have reached which rung, who waits there, and who went on."""
-    return rung_ladder(_as_it_stands(workspace, study))
+    return rung_ladder(as_it_stands(workspace, study))
 
 
 def trials(
@@ -164,7 +164,7 @@ def best(*, workspace: Workspace, study: str) -> BestTrial:
 
     Raises `SearchError` while no trial is complete.
     """
-    result = _as_it_stands(workspace, study)
+    result = as_it_stands(workspace, study)
     best, winner = result.best, result.winner
     assert winner is not None
     return BestTrial(
@@ -176,7 +176,8 @@ def best(*, workspace: Workspace, study: str) -> BestTrial:
     )
 
 
-def _as_it_stands(workspace: Workspace, study: str) -> StudySnapshot:
+def as_it_stands(workspace: Workspace, study: str) -> StudySnapshot:
+    """A study whose trials are read once."""
     result = load_result(workspace, study)
     trials = result.all_trials
     seen = StudyAtRung(result.study, lambda: trials)

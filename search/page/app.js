@@ -28,8 +28,14 @@ function useAddress() {
   return address;
 }
 
+/** The entries of the navigation: [label, address, whether it is where we are]. */
+function entries(source, address, screen) {
+  if (source.frozen) return source.places.map(([label, to]) => [label, to, address.replace(/^\//, "") === to]);
+  return SCREENS.filter((each) => each.nav).map((each) => [each.nav.label, each.path, each === screen]);
+}
+
 function Page({ source, onToken }) {
-  const address = useAddress();
+  const address = useAddress() || (source.frozen ? `/${source.first}` : "");
   const { screen, params, query } = found(SCREENS, address);
   const main = useRef(/** @type {any} */ (null));
   const place = screen ? address.split("?")[0] : "";
@@ -46,7 +52,7 @@ function Page({ source, onToken }) {
   const [help, setHelp] = useState(false);
   const keys = useMemo(
     () => [
-      ...SCREENS.filter((each) => each.nav).map(({ nav, path }) => [nav.key, nav.label, () => go(`/${path}`)]),
+      ...SCREENS.filter((each) => each.nav && !source.frozen).map(({ nav, path }) => [nav.key, nav.label, () => go(`/${path}`)]),
       ["?", "Keys", () => setHelp((shown) => !shown)],
     ],
     [],
@@ -61,8 +67,8 @@ function Page({ source, onToken }) {
       <header class="top">
         <a class="brand" href="#/"><span class="mark" aria-hidden="true"></span>hpsearch</a>
         <nav aria-label="Screens">
-          ${SCREENS.filter((each) => each.nav).map(
-            (each) => html`<a href=${`#/${each.path}`} aria-current=${each === screen ? "page" : null}>${each.nav.label}</a>`,
+          ${entries(source, address, screen).map(
+            ([label, to, here]) => html`<a href=${`#/${to}`} aria-current=${here ? "page" : null}>${label}</a>`,
           )}
         </nav>
         <${Freshness} />

@@ -168,10 +168,18 @@ export class FrozenSource {
   frozen = true;
   token = null;
 
-  /** @param {{answers: Object<string, any>, at: string}} document what was answered, and when */
-  constructor({ answers, at }) {
+  /** @param {{answers: Object<string, any>, at: string, first: string}} document what was answered, when, and the address of its first screen */
+  constructor({ answers, at, first }) {
     this.answers = answers;
+    this.first = first;
     this.status = { state: "frozen", since: Date.parse(at), why: "" };
+  }
+
+  /** Where the document leads: {label, address}. */
+  get places() {
+    const named = this.answers.studies.map(({ name }) => [name, `studies/${encodeURIComponent(name)}`]);
+    if (named.length === 1) return [["Report", this.first], ["Study", named[0][1]], ["Winner", `${named[0][1]}/winner`]];
+    return [["Comparison", this.first], ...named.map(([name, address]) => [name, `${address}/report`])];
   }
 
   start() {
@@ -182,6 +190,8 @@ export class FrozenSource {
 
   async get(path) {
     if (path in this.answers) return this.answers[path];
+    const [place, asked = ""] = path.split("?");
+    if (place.endsWith("/trials") || place.endsWith("/curves")) return chosen(this.answers[place], new URLSearchParams(asked));
     throw new Problem(404, { title: "this report does not hold that" });
   }
 
@@ -208,4 +218,17 @@ export class FrozenSource {
   watch() {
     return () => {};
   }
+}
+
+/** Of all trials or curves, those that a query asks for. */
+function chosen(all, query) {
+  if (Array.isArray(all)) {
+    const rows = query.get("sort") === "newest" ? all.toReversed() : all;
+    return rows.slice(0, Number(query.get("limit") ?? rows.length) === 1 ? 1 : rows.length);
+  }
+  if (!query.has("trials")) return all;
+  const wanted = new Set(query.get("trials")?.split(",").map(Number));
+  const at = [...all.trial.keys()].filter((index) => wanted.has(all.trial[index]));
+  const of = (column) => at.map((index) => column[index]);
+  return { ...all, trial: of(all.trial), step: of(all.step), value: of(all.value) };
 }

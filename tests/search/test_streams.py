@@ -72,6 +72,7 @@ COMMANDS = {
     "trials": ["trials łódź", "trials łódź --csv", "trials łódź --json", "trials gęś"],
     "best": ["best łódź", "best łódź --json"],
     "export": ["export łódź", "export łódź --format json", "export łódź --format flags", "export gęś"],
+    "report": ["report łódź --format md", "report łódź -o ż.html --force", "report gęś"],
     "delete": ["delete gęś --yes"],
     "stop": ["stop łódź", "stop gęś"],
     "pause": ["pause łódź"],
@@ -123,7 +124,7 @@ def test_no_command_ends_at_a_letter(
         with subtests.test(encoding):
             printed = printed_by_main(monkeypatch, encoding)
             assert printed and b"Traceback" not in printed
-            if "--csv" not in words and not words.startswith(("export", "schema")):
+            if "--csv" not in words and not words.startswith(("export", "schema", "report")):
                 printed.decode(encoding)
 
 

@@ -97,7 +97,8 @@ export function Plot(props) {
       const first = Math.ceil(Math.log10(low) - 1e-9);
       return Array.from({ length: Math.floor(Math.log10(high) + 1e-9) - first + 1 }, (_, k) => 10 ** (first + k));
     };
-    const far = (ends, log) => (log && ends[1] / ends[0] > 50 ? { splits: decades, filter: (_, splits) => splits } : {});
+    // One that goes over less has round numbers: uPlot looks for powers of ten, and fails where there is none.
+    const far = (ends, log) => (log ? { splits: ends[1] / ends[0] > 50 ? decades : rounds, filter: (_, splits) => splits } : {});
     const numbers = (_, splits) => splits.map((each) => (each === null ? "" : number(each, 4)));
     return {
       width: Math.max(120, width),
@@ -145,6 +146,14 @@ export function Plot(props) {
   }
 
   return html`<div class="plot" ref=${box} role="img" aria-label=${label} style=${{ minHeight: `${height}px` }}></div>`;
+}
+
+/** Four to nine round numbers of a range. */
+function rounds(_, index, low, high) {
+  const power = 10 ** Math.floor(Math.log10(high - low));
+  const step = [1, 0.5, 0.2].map((part) => part * power).find((each) => (high - low) / each >= 4) ?? 0.1 * power;
+  const first = Math.ceil(low / step);
+  return Array.from({ length: Math.floor(high / step) - first + 1 }, (_, k) => (first + k) * step);
 }
 
 /** The functions from values to pixels, of the canvas or of the page: by two points, as there are many values. */

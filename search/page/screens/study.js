@@ -55,7 +55,7 @@ function Found({ report, trials, tab, go }) {
 }
 
 /** The numbers that matter most. */
-function Figures({ report, forecast }) {
+export function Figures({ report, forecast }) {
   const now = useNow(5000);
   const { best, trials, seconds, metric } = report;
   const end = endOf(report.queue, forecast, now);
@@ -106,7 +106,7 @@ function Overview({ report, trials, searched, logs, picked, best, onPick, open }
 }
 
 /** What went wrong, before anything else. */
-function Failures({ report }) {
+export function Failures({ report }) {
   const failed = report.endings.filter((each) => each.state === "fail");
   return failed.length === 0 ? null : html`<div class="failures" role="note" aria-label="Failures">${failed.map(
     ({ trials, example }) => html`<p><b class="bad">${counted(trials.length, "trials")} failed</b>: ${example} <a href=${href("studies", report.name, "trials", trials.at(-1))}>trial ${trials.at(-1)}</a></p>`,
@@ -122,7 +122,7 @@ function Picked({ report, trials, picked, open }) {
     : ""}</div>`;
 }
 
-function Facts({ report }) {
+export function Facts({ report }) {
   const lines = [...report.confirmation, ...report.audit, report.made_room && `It has made room for others ${counted(report.made_room.times, "times")}, which cost ${duration(report.made_room.lost_seconds)}.`];
   return html`
     <ul class="facts">${lines.filter(Boolean).map((each) => html`<li>${each}</li>`)}</ul>

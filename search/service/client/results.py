@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ....spaces import Spec
     from ...operations.export import Exported, Form
     from ...operations.forecast import StudyForecast
+    from ...operations.report import Form as ReportForm
+    from ...operations.report import WrittenReport
     from ...operations.show import BestTrial, DrawnFigure, TrialRows
     from ...operations.watch import Curves, Log, OpenFile, TrialFiles
     from ...operations.winner import Winner, WinnerFiles
@@ -157,6 +160,14 @@ class Results(Calls):
             shutil.copyfileobj(received, output)
         assert told.trial is not None  # else there were no zip
         return WinnerFiles(study, told.trial, told.status, files)
+
+    def report(self, *, study: Sequence[str], form: ReportForm = "html") -> WrittenReport:
+        """A report on a study, or on several to compare them: one HTML file, or Markdown."""
+        from ...operations.report import WrittenReport
+
+        names, received = tuple(dict.fromkeys(study)), io.BytesIO()
+        self._receive("/v1/report", received, query={"study": names, "form": form})
+        return WrittenReport(names, form, received.getvalue().decode())
 
     def figure(self, *, study: str, name: str) -> DrawnFigure:
         """One of Optuna's figures."""

@@ -13,6 +13,7 @@ from . import (
     page,
     plans,
     queue,
+    report,
     spaces,
     studies,
     tokens,
@@ -35,5 +36,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     trials.router,
     files.router,
     winner.router,
+    report.router,
     events.router,
 )

@@ -103,7 +103,7 @@ def space(
     return Response(block_of(spec.to_json()), media_type="application/yaml")
 
 
-@router.get("/{study}/report", **names("report"), dependencies=[FreshStudy])
+@router.get("/{study}/report", **names("show --all"), dependencies=[FreshStudy])
 def report(caller: Reader, study: Study, service: TheService) -> Annotated[Any, StudyReport]:
     """The whole report on a study."""
     return show.show(workspace=service.workspace, study=study).to_json()

@@ -128,6 +128,7 @@ def test_what_reads_gives_plain_data_and_changes_nothing(
         "trials": study | {"state": "complete", "best_first": True, "limit": 2},
         "best": study,
         "export": study | {"form": "flags"},
+        "report": {"study": ["curve"]},
         "curves": study,
         "ladder": study,
         "improvements": study,

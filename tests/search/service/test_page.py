@@ -12,13 +12,14 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from hpsearch.search.operations import run
+from hpsearch.search.operations import report, run, show
 from hpsearch.search.service.home import Home, Settings
 from hpsearch.search.service.service import Service
 from hpsearch.storage.workspace import Workspace
 
 from ...support.browsing import complaints, see
 from ...support.in_process import InProcessBackend
+from ...support.remote import wait_for
 from ...support.serving import listening
 from ...support.spaces import small
 from ...support.watchers import Recorder
@@ -115,3 +116,25 @@ def test_a_wrong_token_is_asked_for_again(chrome: webdriver.Chrome, served: Serv
     field = chrome.find_element("css selector", "input")
     field.send_keys(f"{served.url}/#token={served.token}\n")
     see(chrome, "moving", "live")
+
+
+def test_a_report_opens_without_a_server_and_replays_the_search(
+    chrome: webdriver.Chrome, served: Served, tmp_path: Path
+) -> None:
+    served.go_on(3)
+    wait_for(lambda: show.show(workspace=served.service.workspace, study="moving").best is not None)
+    written = report.report(workspace=served.service.workspace, study=["moving"])
+    (tmp_path / "report.html").write_text(written.text)
+    chrome.get("about:blank")
+    complaints(chrome)
+    chrome.get((tmp_path / "report.html").as_uri())
+    text = see(
+        chrome, "The winner: trial", "How it was found", "Each parameter against loss", "How to do it again"
+    )
+    assert "not confirmed" in text and "Pause" not in text
+    slider = chrome.find_element("css selector", "input[type=range]")
+    chrome.execute_script("arguments[0].value = 0; arguments[0].dispatchEvent(new Event('input'))", slider)
+    see(chrome, "0 s: ")
+    chrome.execute_script("location.hash = '/studies/moving?tab=trials'")
+    see(chrome, "why it ended", "report of")
+    assert complaints(chrome) == []

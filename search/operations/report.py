@@ -1,0 +1,118 @@
+"""A report on studies, to send: what the page shows of them in one file, or a page of Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, get_args
+from urllib.parse import quote
+
+from ...storage.workspace import Workspace
+from ..errors import UsageError
+from ..page.report import report_html
+from ..results.ladder import rung_ladder
+from ..results.report import study_report, trial_report
+from ..results.study import StudySnapshot
+from ..results.trials import endings, trial_row
+from ..results.why import history_of
+from ..values import Value, plain
+from . import show, studies, watch
+from .export import export
+from .markdown import space_text, study_in_markdown
+from .winner import winner_of
+
+Form = Literal["html", "md"]
+POINTS = 60  # of a curve
+FULL = 300  # trials of which everything is told; of more, only of those that matter most
+BEST = 50  # that matter
+MOST_STUDIES = 20
+
+
+@dataclass(frozen=True)
+class WrittenReport(Value):
+    """A report as text."""
+
+    studies: tuple[str, ...]
+    form: Form
+    text: str
+
+
+def report(*, workspace: Workspace, study: Sequence[str], form: Form = "html") -> WrittenReport:
+    """Write a report on a study, or on several to compare them.
+
+    `html` is one file that opens without a server or a network, `md` a text for a pull request. Neither holds
+    paths of this machine. Raises `UsageError` for no study, or too many.
+    """
+    names = tuple(dict.fromkeys(study))
+    if not 1 <= len(names) <= MOST_STUDIES:
+        raise UsageError(f"a report is on 1 to {MOST_STUDIES} studies, not {len(names)}")
+    if form not in get_args(Form):
+        raise UsageError(f'there is no report as "{form}"; choose {" or ".join(get_args(Form))}')
+    at = datetime.now().astimezone()
+    snapshots = [show.as_it_stands(workspace, name) for name in names]
+    if form == "md":
+        texts = [study_in_markdown(each, provenance_of(each)) for each in snapshots]
+        return WrittenReport(names, form, "\n".join(texts))
+    listed = studies.list_studies(workspace=workspace).studies
+    answers: dict[str, Any] = {"studies": [each.to_json() for each in listed if each.name in names]}
+    for snapshot in snapshots:
+        answers |= dict(_answers(workspace, snapshot))
+    first = f"studies/{quote(names[0], safe='')}/report"
+    if len(names) > 1:
+        first = f"compare?of={quote(','.join(names), safe='')}"
+    return WrittenReport(names, form, report_html(answers, title=" and ".join(names), at=at, first=first))
+
+
+def provenance_of(result: StudySnapshot) -> dict[str, Any]:
+    """Where a study comes from: versions, commit, backend, start."""
+    known = dict(result.provenance)
+    versions = known.pop("versions", None) or {}
+    named = {name: value for name, value in known.items() if value is not None}
+    return named | {f"version of {name}": version for name, version in sorted(versions.items())}
+
+
+def _answers(workspace: Workspace, result: StudySnapshot) -> Iterator[tuple[str, Any]]:
+    """What the routes of a study answer, by their paths."""
+    path = f"studies/{quote(result.name, safe='')}"
+    told, winner = study_report(result), winner_of(result)
+    yield path, told.to_json() | {"queue": None}
+    yield f"{path}/winner", winner.to_json()
+    yield f"{path}/ladder", rung_ladder(result).to_json()
+    yield f"{path}/improvements", watch.improvements(workspace=workspace, study=result.name).to_json()
+    yield f"{path}/provenance", provenance_of(result)
+    yield f"{path}/space", space_text(result.spec)
+    records = list(result.records.by_number.values())
+    yield f"{path}/trials", [trial_row(record).to_json() for record in records]
+    yield f"{path}/curves", _curves(workspace, result.name)
+    if winner.trial is not None:
+        taken = export(workspace=workspace, study=result.name)
+        yield f"{path}/winner/recipe?format=yaml", taken.to_json()
+    for number in _told_in_full(result):
+        trial = trial_report(result, number).to_json()
+        here = {"folder": None, "files": [], "traceback": None}  # what names paths of this machine
+        yield f"{path}/trials/{number}", trial | here
+        yield f"{path}/trials/{number}/story", history_of(result, number).to_json()
+
+
+def _curves(workspace: Workspace, study: str) -> dict[str, Any]:
+    """All curves as one page of them."""
+    trial, step, value = [], [], []
+    after, more = None, True
+    while more:
+        page = watch.curves(workspace=workspace, study=study, points=POINTS, after=after)
+        trial += page.trial
+        step += page.step
+        value += page.value
+        after, more = (page.trial[-1], page.more) if page.trial else (after, False)
+    return plain({"trial": trial, "step": step, "value": value, "last": 0, "more": False})
+
+
+def _told_in_full(result: StudySnapshot) -> list[int]:
+    """The trials of which everything is told: all, or in a large study those that somebody will look at."""
+    records = result.records
+    if len(records.by_number) <= FULL:
+        return list(records.by_number)
+    matter = {trial.number for trial in records.best(BEST)} | {run.number for run in records.confirmations}
+    matter |= {ending.trials[-1] for ending in endings(records.by_number.values())}
+    return sorted(matter | ({records.baseline.number} if records.baseline is not None else set()))

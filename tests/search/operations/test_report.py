@@ -1,0 +1,111 @@
+"""A report holds what the page asks for, reads back, and lets nothing of a study act."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpsearch.search.errors import UsageError
+from hpsearch.search.operations.report import WrittenReport, report
+from hpsearch.search.operations.run import run
+from hpsearch.spaces import Spec
+from hpsearch.spaces.loader import load
+from hpsearch.storage.workspace import Workspace
+
+from ...support.in_process import InProcessBackend
+from ...support.watchers import Recorder
+
+SPACE: dict[str, Any] = {
+    "objective": "short.py:short",
+    "version": 1,
+    "metric": "loss",
+    "parameters": {"x": {"min": 0.0, "max": 1.0}, "kind": ["a|b", "c"]},
+    "baseline": {"x": 0.5, "kind": "c"},
+    "search": {"sampler": "random", "seed": 1},
+    "early_stopping": {"method": "none", "max": 2},
+    "budget": {"trials": 5},
+    "execution": {"workers": 1, "retries": 0},
+}
+
+
+SHORT = """\
+def short(trial):
+    if trial.number == 3:
+        raise ValueError("</script><script>alert(1)</script> | `x`")
+    trial.report(1 + trial.params["x"], 1)
+    return float((trial.params["x"] - 0.3) ** 2)
+"""
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "short.py").write_text(SHORT)
+    workspace = Workspace.at(str(folder / "studies.db"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(
+            "hpsearch.search.operations.run.make_backend", lambda name, *of: InProcessBackend(*of[:2])
+        )
+        for name in ("first", "second|study"):
+            run(workspace=workspace, space=SPACE | {"name": name}, watcher=Recorder())
+    return workspace
+
+
+def frozen(written: WrittenReport) -> dict[str, Any]:
+    (text,) = re.findall(r'id="frozen">(.*?)</script>', written.text)
+    return dict(json.loads(text))
+
+
+def test_it_holds_the_answers_of_routes(workspace: Workspace) -> None:
+    written = report(workspace=workspace, study=["first"])
+    held = frozen(written)
+    answers = held["answers"]
+    assert held["first"] == "studies/first/report"
+    assert [study["name"] for study in answers["studies"]] == ["first"]
+    assert answers["studies/first"]["states"] == {"complete": 4, "fail": 1}
+    assert len(answers["studies/first/trials"]) == 5
+    assert answers["studies/first/curves"]["trial"] == [0, 1, 2, 4]
+    assert {f"studies/first/trials/{n}{what}" for n in range(5) for what in ("", "/story")} <= answers.keys()
+    assert str(workspace.runs) not in written.text
+
+
+def test_its_space_reads_as_the_same(workspace: Workspace, tmp_path: Path) -> None:
+    text = frozen(report(workspace=workspace, study=["first"]))["answers"]["studies/first/space"]
+    assert "null" not in text
+    (tmp_path / "space.yaml").write_text(text)
+    again, first = load(tmp_path / "space.yaml"), Spec.from_json(SPACE | {"name": "first"})
+    assert again.parameters == first.parameters and again.budget == first.budget
+
+
+def test_no_text_of_a_study_ends_a_script(workspace: Workspace) -> None:
+    written = report(workspace=workspace, study=["first"]).text
+    assert "alert(1)" in written and "<script>alert" not in written
+    assert written.count("</script>") == 3  # the import map, the answers, the start
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', written)
+    assert "unsafe" not in policy and "default-src 'none'" in policy
+
+
+def test_several_studies_are_compared_and_each_is_there_once(workspace: Workspace) -> None:
+    held = frozen(report(workspace=workspace, study=["first", "second|study", "first"]))
+    assert held["first"] == "compare?of=first%2Csecond%7Cstudy"
+    assert "studies/second%7Cstudy/winner" in held["answers"]
+
+
+def test_markdown_for_a_pull_request(workspace: Workspace) -> None:
+    text = report(workspace=workspace, study=["first"], form="md").text
+    assert text.startswith("# first\n\n**not confirmed")
+    assert "| `kind` | `c` | choice of a\\|b, c |" in text or "a\\|b" in text
+    assert "<script>" not in text and "&lt;script>" in text
+    assert text.count("<details>") == text.count("</details>") == 2
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(row.endswith("|") for row in rows) and len(rows) > 8
+
+
+def test_none_is_a_mistake(workspace: Workspace) -> None:
+    with pytest.raises(UsageError, match="1 to 20 studies, not 0"):
+        report(workspace=workspace, study=[])
