@@ -124,10 +124,9 @@ def try_config(
     if as_json:
         printing.print_json(done.to_json())
         return
-    more = "" if done.budget is None else f"; the budget is now {done.budget} trials, as all others are used"
     if done.searching:
-        printing.say(f"trial {done.trial} trains as soon as a worker is free{more}")
+        printing.say(f"trial {done.trial} trains as soon as a worker is free{done.on_budget}")
     else:
         where = commands.finding(storage, runs)
         on = commands.command("run", "--study", study, *where)
-        printing.say(f"trial {done.trial} waits for the next search of this study{more}: {on}")
+        printing.say(f"trial {done.trial} waits for the next search of this study{done.on_budget}: {on}")

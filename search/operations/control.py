@@ -58,6 +58,13 @@ class Tried(Value):
     made: bool  # False: the same request had enqueued it before
     budget: int | None = None  # the trials that the budget has now; None: it had room for this one
 
+    @property
+    def on_budget(self) -> str:
+        """What it has done to the budget, to go on with in a sentence."""
+        return (
+            "" if self.budget is None else f"; the budget is {self.budget} trials now, one more than before"
+        )
+
 
 def stop(*, workspace: Workspace, study: str, by: str | None = None) -> Steered:
     """End the search of a study tidily: its running trials are requeued, to be resumed."""

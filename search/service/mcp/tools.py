@@ -323,9 +323,8 @@ class Tools:
         """Try a configuration of your own: it trains before what the sampler proposes."""
         done = self.place(control.try_config, study=study, params=params, trial=trial)
         when = "trains next" if done.searching else "waits for the search to run"
-        return (
-            f"trial {done.trial} {when}: {words.config(done.params)}; next: {words.call('wait', study=study)}"
-        )
+        what = f"trial {done.trial} {when}: {words.config(done.params)}{done.on_budget}"
+        return f"{what}; next: {words.call('wait', study=study)}"
 
     @tool("read")
     async def wait(

@@ -180,6 +180,7 @@ def test_a_configuration_to_try_is_one_of_the_budgets_trials_or_one_more(workspa
     set_budget(workspace, "s", {"trials": 2})
     told = [try_config(workspace=workspace, study="s", params={"x": x}, request=str(x)) for x in (0.1, 0.2)]
     assert [each.budget for each in told] == [None, 3]
+    assert [each.on_budget for each in told] == ["", "; the budget is 3 trials now, one more than before"]
     assert space_of(workspace, "s").budget.trials == 3
     again = try_config(workspace=workspace, study="s", params={"x": 0.2}, request="0.2")
     assert (again.trial, again.made, again.budget) == (2, False, None)
