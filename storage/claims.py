@@ -9,6 +9,7 @@ belongs to the first study that names it, which then claims it.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -103,6 +104,8 @@ class Claim:
                 os.pwrite(descriptor, self._words().encode(errors="surrogateescape"), 0)
                 undo.pop_all()
         except OSError as error:
+            if error.errno == errno.EMFILE:
+                raise  # any file would have met the limit
             raise StorageError(f"cannot write {file}: {error.strerror}") from error
         self._descriptor = descriptor
         return True

@@ -113,6 +113,8 @@ def _write_owner(path: Path) -> None:
         with open(descriptor, "w") as stream:
             stream.write(str(os.getpid()))
     except OSError as error:
+        if error.errno == errno.EMFILE:
+            raise  # any file would have met the limit
         raise StorageError(f"cannot write {path}: {error.strerror}") from error
 
 
