@@ -6,6 +6,7 @@ line (`command`).
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Generator, Iterator
@@ -38,6 +39,7 @@ def pytest_configure() -> None:
     settings.register_profile("here", settings(), deadline=None)  # an example waits for its core
     settings.load_profile("here")
     do_once()
+    gc.disable()  # until all modules of tests are loaded
     for name in ("PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONUTF8"):  # a user has none of them
         os.environ.pop(name, None)
     # Tests run side by side: threads that wait for one that has no core now would burn what cores there are.
@@ -52,6 +54,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-pairs", action="store_true", help="also tests that Ray or PostgreSQL has no part in"
     )
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from now on, and not again and again among thousands of tests and what they import."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

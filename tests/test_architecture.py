@@ -54,7 +54,7 @@ ORDER = {  # from the ground up; those of a line do not import each other
         {"resolve.py"},
     ),
     "search": (
-        {"values.py", "page"},
+        {"values.py", "garbage.py", "page"},
         {"errors.py", "formatting.py", "streams.py"},
         {"trials"},
         {"scheduling"},

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 
+from ..garbage import seldom
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line."""
+    seldom()
     try:
         from .app import main as run
     except KeyboardInterrupt:  # it loads for a moment

@@ -23,6 +23,7 @@ import psutil
 
 from ...storage.files import remove_folder
 from ...storage.locks import tidying
+from ..garbage import seldom
 
 if TYPE_CHECKING:
     from ...storage.workspace import Workspace
@@ -162,6 +163,7 @@ def requeue_running(workspace: Workspace, study: str, *, kept: str) -> None:
 
 def main() -> None:
     """Clean up after the driver that the first line of standard input describes."""
+    seldom()
     about = json.loads(sys.stdin.readline())
     end_processes(about["mark"], int(about["pid"]))
     from ...storage.workspace import Workspace

@@ -21,6 +21,7 @@ from ....objectives.resolve import reports_again, resolve
 from ....objectives.user.output import POLL_SECONDS
 from ....storage.files import OUTPUT, make_folder, opened
 from ....storage.locks import locked
+from ...garbage import none_while_loading
 from ...trials.failures import failure_of
 from ...trials.reports import Report
 from ...trials.trial import FolderTrial, as_number
@@ -242,9 +243,10 @@ class Server:
     def _load(self) -> Objective:
         if self._objective is None:
             setup = self._setup
-            self._objective = with_own_signals(
-                lambda: resolve(setup["objective"], metric=setup["metric"], processes=setup["processes"])
-            )
+            with none_while_loading():
+                self._objective = with_own_signals(
+                    lambda: resolve(setup["objective"], metric=setup["metric"], processes=setup["processes"])
+                )
         return self._objective
 
     def _trial(self, message: Message) -> WorkerTrial:
