@@ -1,7 +1,7 @@
 """README and docs are transcripts: their files are written, their commands run, and print what they say.
 
 Another machine computes other values: where a page prints a number with a decimal point or that of a trial, the
-command has to print one too, but not the same.
+command has to print one too, but not the same. Two searches are shorter than on their pages.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ README = ROOT / "README.md"
 PAGES = [README, *(page for page in sorted(ROOT.glob("docs/*.md")) if "```console" in page.read_text())]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MEASURED = re.compile(r"(\btrial\s+|\blora_quick-)\d+|\d+\.\d+(?:e-?\d+)?")
+SHORTER = {  # searches whose first trials show all that a page says
+    "hpsearch run lora_quick --backend optuna": "--trials 5",  # of 24
+    "hpsearch run moved.yaml": "--trials 2",  # of 4, each of which loads wandb
+}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -41,7 +45,7 @@ def commands(transcript: str) -> list[tuple[str, str]]:
 def test_the_pages_run_as_printed(tmp_path: Path) -> None:
     bin_folder = Path(sys.executable).parent
     environment = os.environ | {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "120"}
-    ran = 0
+    ran: list[str] = []
     for kind, content in blocks():
         named = re.match(r"# file: (\S+)\n", content)
         if named:
@@ -51,15 +55,15 @@ def test_the_pages_run_as_printed(tmp_path: Path) -> None:
             continue
         for command, wanted in commands(content):
             result = subprocess.run(
-                command, shell=True, cwd=tmp_path, env=environment, text=True,
+                f"{command} {SHORTER.get(command, '')}", shell=True, cwd=tmp_path, env=environment, text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             )  # fmt: skip
             assert result.returncode == 0, f"$ {command}\n{result.stdout}"
             masked, printed = (MEASURED.sub(r"\1#", text) for text in (wanted, result.stdout))
             matches = doctest.OutputChecker().check_output(masked, printed, FLAGS)
             assert matches, f"$ {command}\nwanted:\n{wanted}\nprinted:\n{result.stdout}"
-            ran += 1
-    assert ran >= 10
+            ran.append(command)
+    assert len(ran) >= 10 and SHORTER.keys() <= {*ran}
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
