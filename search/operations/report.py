@@ -16,7 +16,7 @@ from ..results.report import study_report, trial_report
 from ..results.study import StudySnapshot
 from ..results.trials import endings, trial_row
 from ..results.why import history_of
-from ..values import Value, plain
+from ..values import Value
 from . import show, studies, watch
 from .export import export
 from .markdown import space_text, study_in_markdown
@@ -90,22 +90,21 @@ def _answers(workspace: Workspace, result: StudySnapshot) -> Iterator[tuple[str,
         yield f"{path}/winner/recipe?format=yaml", taken.to_json()
     for number in _told_in_full(result):
         trial = trial_report(result, number).to_json()
-        here = {"folder": None, "files": [], "traceback": None}  # what names paths of this machine
+        here: dict[str, Any] = {"folder": None, "files": [], "traceback": None}  # what names paths of this machine
         yield f"{path}/trials/{number}", trial | here
         yield f"{path}/trials/{number}/story", history_of(result, number).to_json()
 
 
 def _curves(workspace: Workspace, study: str) -> dict[str, Any]:
     """All curves as one page of them."""
-    trial, step, value = [], [], []
-    after, more = None, True
-    while more:
-        page = watch.curves(workspace=workspace, study=study, points=POINTS, after=after)
-        trial += page.trial
-        step += page.step
-        value += page.value
-        after, more = (page.trial[-1], page.more) if page.trial else (after, False)
-    return plain({"trial": trial, "step": step, "value": value, "last": 0, "more": False})
+    pages = [watch.curves(workspace=workspace, study=study, points=POINTS)]
+    while pages[-1].more and pages[-1].trial:
+        after = pages[-1].trial[-1]
+        pages.append(watch.curves(workspace=workspace, study=study, points=POINTS, after=after))
+    columns: dict[str, Any] = {
+        name: [each for page in pages for each in getattr(page, name)] for name in ("trial", "step", "value")
+    }
+    return columns | {"last": 0, "more": False}
 
 
 def _told_in_full(result: StudySnapshot) -> list[int]:
