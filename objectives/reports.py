@@ -31,6 +31,7 @@ MAX_SIMILAR_NAMES = 20  # that are counted
 MAX_SEARCHED_LETTERS = 1 << 12  # letters of a line without a report that are searched for something like one
 _NAME = r"[\w./@()-]"  # a letter of a metric's name
 _IS_NUMBER = r"['\"]?\s*+[:=]?\s*+[-+]?\.?\d"
+_EXPONENT = re.compile(r"(?<=[\d.])[dDf](?=[-+]?\d)")  # 0.5D-01 of Fortran, 0.5f0 of Julia
 _NAMED_NUMBER = re.compile(rf"(?<!{_NAME})([A-Za-z]{_NAME}{{0,63}}+){_IS_NUMBER}")
 
 
@@ -276,7 +277,7 @@ def _report_in(record: dict[str, Any], metric: str) -> PrintedReport | str | Non
     key = "value" if record.get(REPORT_MARK) == "report" else metric
     if key not in record:
         return None
-    value, step = _number(record[key]), record.get("step")
+    value, step = number_of(record[key]), record.get("step")
     if value is None:
         return not_a_number(record[key])
     try:
@@ -299,6 +300,20 @@ def not_a_number(value: Any) -> str:
         return f"its value is {'a list' if isinstance(value, list) else 'an object'}, not a number"
     is_json = value is None or isinstance(value, bool | int | float)
     return f"its value is {json.dumps(value) if is_json else repr(value):.40}, not a number"
+
+
+def number_of(value: Any) -> float | None:
+    """A number, also one that is written as a text, as Fortran and Julia do too; None for anything else."""
+    if not isinstance(value, str):
+        return _number(value)
+    if "_" in value:  # a number to Python alone
+        return None
+    for text in (value, _EXPONENT.sub("e", value)):
+        try:
+            return float(text)
+        except ValueError:
+            continue
+    return None
 
 
 def _number(value: Any) -> float | None:

@@ -58,7 +58,7 @@ def test_other_output_is_no_report(line: bytes) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ('"loss": "0.5"', "it names loss, but its value is a text"),
+        ('"loss": "high"', "it names loss, but its value is a text"),
         ('"loss": true', "its value is true, not a number"),
         ('"loss": null', "its value is null, not a number"),
         ('"loss": 1' + "0" * 400, "not a number"),

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...base import as_step, metric_name
-from ...reports import RESERVED_NAMES, PrintedReport
+from ...reports import RESERVED_NAMES, PrintedReport, number_of
 from ..output import Piece
 
 MAX_LINE_LETTERS = 1 << 13  # letters at the end of a line that are searched
@@ -76,18 +76,6 @@ def plain_text(line: bytes) -> str:
     """The end of a line as text, without colours."""
     text = line[-4 * MAX_LINE_LETTERS :].decode("utf-8", "replace")
     return _ESCAPE.sub("", text) if "\x1b" in text else text
-
-
-def number_of(value: Any) -> float | None:
-    """A number, also one that is written as a text; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    if isinstance(value, str) and "_" in value:  # a number to Python alone
-        return None
-    try:
-        return float(value)
-    except (ValueError, OverflowError):
-        return None
 
 
 def whole_step(value: Any) -> int | None:

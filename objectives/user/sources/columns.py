@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...reports import MAX_NEAR_MISSES, PrintedReport, letters_of, not_a_number
+from ...reports import MAX_NEAR_MISSES, PrintedReport, letters_of, not_a_number, number_of
 from ..output import Piece
-from .base import STEP_NAMES, Arrived, Source, metrics_of, number_of, whole_step
+from .base import STEP_NAMES, Arrived, Source, metrics_of, whole_step
 from .rows import Row
 
 POLL_SECONDS = 0.2
@@ -127,7 +127,6 @@ class RowSource(Source):
         self,
         row: Row,
         *,
-        has_texts: bool,
         place: str,
         number: int,
         repeats: Callable[[int | None, bool], bool],
@@ -140,7 +139,7 @@ class RowSource(Source):
         if (value := self._value_in(row)) is None:
             return None
         found = number_of(value)
-        if found is None or (isinstance(value, str) and not has_texts):
+        if found is None:
             self._refuse(place, number, "value", not_a_number(value))
             return None
         if self._step is None:

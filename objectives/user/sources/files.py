@@ -135,9 +135,7 @@ class FileSource(RowSource):
                 self._check_names(log)
                 if (row := self._counting(flat_row(read), log.file.path)) is None:
                     continue
-                report = self._report(
-                    row, has_texts=log.has_texts, place=place, number=log.number, repeats=repeats
-                )
+                report = self._report(row, place=place, number=log.number, repeats=repeats)
                 if report is not None:
                     yield report
             if log.damage is not None:
@@ -189,11 +187,6 @@ class Log:
     def number(self) -> int:
         """The number of the row that was read last; 0 if rows before it were skipped."""
         return 0 if self.was_there else self._read
-
-    @property
-    def has_texts(self) -> bool:
-        """Whether its numbers are written as texts."""
-        return self._rows is not None and self._rows.has_texts
 
     @property
     def no_header(self) -> str | None:

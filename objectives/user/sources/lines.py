@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...reports import not_a_number
-from .base import STEP_NAMES, metrics_of, number_of, whole_step
+from ...reports import not_a_number, number_of
+from .base import STEP_NAMES, metrics_of, whole_step
 from .phases import PHASES, Phase, phase_in
 from .tables import Table
 
-NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?)"
+NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[edf][-+]?\d+)?|nan|inf(?:inity)?)"
 # What may not follow it: a unit, a part of a longer number, date or ratio, a newer value, or what it counts.
 _COUNTED = (
     r"(?:epochs?|steps?|iterations?|iters?|batch(?:es)?|times|ms|s|secs?|seconds?|mins?|minutes?|h|hours?)"
@@ -29,6 +29,7 @@ _END = (
     rf"|\s+{_COUNTED}\b(?!\s*[:=#]?\s*[\[(#]?\s*\d)"
     r"|(?:(?<=[^\d.]\d)|(?<=[^\d.]\d\d)|(?<=[^\d.]\d\d\d))[ \u00a0]\d{3}(?!\d))"
 )
+_MEAN = re.compile(r"\s*\(\s*[-+]?\d*\.\d+(?:e[-+]?\d+)?\s*\)", re.IGNORECASE)  # after a value
 _WRAPPED = r"(?:(?:torch\.)?tensor\(|(?:np|numpy)\.float\d+\(|(?:jnp\.)?[Aa]rray\()?"
 _GAP = rf"""['"]?\s*(?:[:=|│┃]\s*)?['"]?{_WRAPPED}"""  # between a name and its number
 _STEP = re.compile(
@@ -132,7 +133,10 @@ class LineReader:
                 continue  # in other letters, large or small
             if (other := self._other_quantity(outer[: pair.start()])) is not None:
                 return other
-            readings.append(float(pair[1]))
+            if (mean := _MEAN.match(outer, pair.end(1))) is not None:
+                return f'"{pair[1]}{mean[0]}" has two values, such as that of a batch and the mean so far'
+            if (value := number_of(pair[1])) is not None:
+                readings.append(value)
         if not readings:
             return _INSIDE if outer != text and self._pair.search(text) else None
         if any(value != readings[0] for value in readings[1:]) and readings[0] == readings[0]:

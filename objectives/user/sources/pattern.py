@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from ...base import ScriptError
-from ...reports import PrintedReport, Writing, not_a_number, quoted
+from ...reports import PrintedReport, Writing, not_a_number, number_of, quoted
 from ..output import Piece
 from .bars import Bar, Stage
-from .base import MAX_LINE_LETTERS, Arrived, metrics_of, number_of, plain_text, whole_step
+from .base import MAX_LINE_LETTERS, Arrived, metrics_of, plain_text, whole_step
 from .limit import SEARCH_SECONDS, SearchLimit
 from .output import OutputSource, origin_of
 

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from enum import Enum
 from typing import Generic, TypeVar
 
-_TRAINING = "train|training|trn"
+_TRAINING = "train|training|trn|train_inner"  # the last of fairseq
 PHASES = rf"{_TRAINING}|val|valid|validation|eval|evaluation|test|testing|dev"
 MAX_WAITING = 100  # values of training, for those of validation
 _WORD = re.compile(rf"(?<![\w/.@-])({PHASES})(?![\w/-]|\.\w)", re.IGNORECASE)

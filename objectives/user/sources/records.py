@@ -187,8 +187,6 @@ class WandbRows(RowReader):
 class MlflowRows(RowReader):
     """A metric of an MLflow run: lines of a time, a value and a step."""
 
-    has_texts = True
-
     def __init__(self, name: str) -> None:
         self._name = name
         self._rest = b""

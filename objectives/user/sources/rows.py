@@ -9,8 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
+from ...reports import number_of
 from ..marks import Utf8
-from .base import number_of
 
 Row = dict[str, Any]
 
@@ -28,7 +28,6 @@ class RowReader(ABC):
 
     fault: str | None = None  # why a part of it is not a row
     damage: str | None = None  # where its content is damaged, and how; nothing behind it can be read
-    has_texts = False  # whether numbers are written as texts
     twice: Collection[str] = ()  # names that several columns have
     no_header: str | None = None  # what is there in place of a line of names, quoted
 
@@ -61,7 +60,6 @@ class Rows(RowReader):
         """As `feed`, with content in UTF-8."""
         self._rest += piece
         self._kind = self._kind or self._kind_of(ended=ended)
-        self.has_texts = self._kind == "table"
         if self._kind == "document":
             return self._document() if piece or ended else []
         if self._kind is None:

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .base import STEP_NAMES, number_of, whole_step
+from ...reports import number_of
+from .base import STEP_NAMES, whole_step
 
 _BARS = re.compile(r"[|│┃]")
 _RULE = re.compile(r"[\s|│┃+\-=:─━═┼╇╪├┤┡┩╞╡┌┐└┘┏┓┗┛╭╮╯╰┬┴┳┻╋]+")

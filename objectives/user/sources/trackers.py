@@ -271,7 +271,6 @@ class TrackioSource(RowSource):
                 row = flat_row({"step": step, **json.loads(metrics)})
                 report = self._report(
                     row,
-                    has_texts=True,
                     place=f'the run "{run}" of Trackio',
                     number=self._numbers[run],
                     repeats=lambda step, is_old: False,

@@ -267,9 +267,9 @@ def test_a_script_gets_its_trial_in_arguments_and_environment(
         ("print('epoch 3 best loss 0.5')", NothingReported, 'another quantity: "epoch 3 best loss 0.5"'),
         ("print('hello\\nepoch 3 lossy 0.5')", NothingReported, 'line 2 of its output, "epoch 3 lossy 0.5"'),
         (
-            'print(\'{"loss": "0.5"}\')',
+            'print(\'{"loss": "high"}\')',
             NothingReported,
-            'line 1 of its output names loss, but its value is a text: "{"loss": "0.5"}"',
+            'line 1 of its output names loss, but its value is a text: "{"loss": "high"}"',
         ),
         ("import sys; print('hm', file=sys.stderr)", NothingReported, 'standard error ends with "hm"'),
         ("print('{\"loss\": 1}'); raise SystemExit(1)", ScriptError, "exited with code 1"),

@@ -340,7 +340,7 @@ def test_names_inside_of_objects(log: Path) -> None:
             'with "eval_loss", "a": "loss" is not among them; did you mean "eval_loss"?',
         ),
         (lambda log: log.write_text('{"loss": null}\n'), '"loss" has no value in any of them'),
-        (lambda log: log.write_text('{"loss": "0.5"}\n'), 'names "loss", but its value is a text'),
+        (lambda log: log.write_text('{"loss": "high"}\n'), 'names "loss", but its value is a text'),
         (lambda log: log.write_text("step,loss\n1,high\n"), "its value is a text"),
         (lambda log: log.write_text('{"loss": 1, "step": 1}\n{"loss": 1, "step": 1.5}\n'), None),
         (lambda log: log.write_text("{\n"), "not a whole JSON document"),

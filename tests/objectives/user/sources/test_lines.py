@@ -115,6 +115,19 @@ def test_a_name_that_goes_on_is_another(subtests: pytest.Subtests) -> None:
             assert (reading.value if isinstance(reading, Reading) else None) == value
 
 
+def test_a_value_with_its_mean_is_two(subtests: pytest.Subtests) -> None:
+    """As the program of PyTorch's examples for ImageNet prints them, and timm."""
+    for line in (
+        "Epoch: [0][ 1/10]\tLoss 6.9e+00 (6.91e+00)",
+        "Test: [10/10]  Loss:   5.0 ( 5.05)  Time: 0.1",
+    ):
+        with subtests.test(line):
+            assert "has two values" in str(LineReader("Loss").read(line))
+    for line in (" * Loss 5.05 Acc@1 11.3", "Loss 5.05 (0.3s)", "Loss 5.05 (3)", "Loss 5.05 (best 4.9)"):
+        with subtests.test(line):
+            assert isinstance(LineReader("Loss").read(line), Reading)
+
+
 def test_the_numbers_of_a_dictionary_are_metrics() -> None:
     reading = LineReader("eval_loss").read(
         "{'eval_loss': 0.5, 'eval_runtime': '1.2', 'name': 'a', 'epoch': 1.0}"

@@ -49,6 +49,8 @@ def test_lines_for_people_are_reports() -> None:
     assert found(source, "epoch 1 val_loss 0.5\nloading\nepoch 2 val_loss 0.4\n") == [(0.5, 1), (0.4, 2)]
     assert source.origin == 'val_loss from lines such as "epoch 1 val_loss 0.5" of its output'
     assert auto("val_loss 0.5\nval_loss 0.4") == [(0.5, None), (0.4, None)]
+    assert auto("[ Info: Epoch 1: val_loss = 0.5f0\nEpoch 2: val_loss = 5D-01\n") == [(0.5, 1), (0.5, 2)]
+    assert auto('{"epoch": 1, "val_loss": "0.5"}\n') == [(0.5, None)]
     assert auto("\x1b[1mepoch 1\x1b[0m \x1b[32mval_loss\x1b[0m: \x1b[31m0.5\x1b[0m\n") == [(0.5, 1)]
 
 
@@ -157,9 +159,9 @@ def test_near_misses_have_their_places_and_counts() -> None:
     assert source.near_misses == [
         '14 lines look like reports of eval_loss; the space says val_loss (line 2 of output.log, "eval_loss: 0.5")'
     ]
-    source.take(piece('{"val_loss": "0.5"}\n', line=16))
+    source.take(piece('{"val_loss": "high"}\n', line=16))
     assert source.near_misses == [
-        'line 16 of output.log names val_loss, but its value is a text: "{"val_loss": "0.5"}"'
+        'line 16 of output.log names val_loss, but its value is a text: "{"val_loss": "high"}"'
     ]
     source = AutoSource("val_loss", "output.log")
     assert found(source, "step 100: train loss 1.2, val loss 1.3") == []
