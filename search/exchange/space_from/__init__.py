@@ -45,7 +45,10 @@ def proposal(source: Path, *, alone: bool = False) -> str:
     Raises `UsageError` or `SpaceError` where nothing can be proposed.
     """
     if source.suffix.lower() not in (*CONFIG_SUFFIXES, ".py"):
-        raise UsageError(f"{source}: a space can be proposed from .py, {', '.join(CONFIG_SUFFIXES)}")
+        raise UsageError(
+            f"{source}: a space can be proposed from .py, {', '.join(CONFIG_SUFFIXES)}; for another "
+            'program, write its command, as objective: {command: [PROGRAM, "--lr=${lr}"]}, and its ranges'
+        )
     if str(source).startswith("-") or "${" in str(source):
         raise UsageError(f"{source}: a command cannot name this file: rename it, without ${{ or a leading -")
     if source.suffix.lower() == ".py" and (text := proposal_of_search(source)) is not None:
@@ -113,8 +116,8 @@ class _Entry:
 
 
 def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
-    name = settings.source.name
-    script, metric = settings.command[1], settings.metric
+    name, metric = settings.source.name, settings.metric
+    script = next(word for word in settings.command[1:] if word != "-m")
     unit, first, last = _length(settings)
     yield f"# Proposed from {one_line(name)}: read it, change what you know better, then hpsearch run it."
     yield f"# {one_line(settings.how)}"
@@ -129,7 +132,7 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
         names = [each for each, why in settings.left_out.items() if why == reason]
         yield f"# Left out, because {reason}: {one_line(', '.join(names))}"
     yield "version: 1"
-    yield f"name: {text_of(_study(settings.source.stem))}"
+    yield f"name: {text_of(_study(_name_of(settings.source)))}"
     yield f"objective: {text_of({'command': list(settings.command)})}"
     yield f"metric: {text_of(metric.name)}"
     yield f"goal: {metric.goal}"
@@ -194,6 +197,10 @@ def _how_to_report(metric: Metric, script: str, unit: Unit) -> Iterator[str]:
 
 def _is_length(setting: Setting, names: re.Pattern[str]) -> bool:
     return names.fullmatch(snake(setting.parameter)) is not None and is_length(setting.value)
+
+
+def _name_of(source: Path) -> str:
+    return source.parent.name if source.stem == "__main__" and source.parent.name else source.stem
 
 
 def _study(stem: str) -> str:

@@ -89,12 +89,21 @@ def settings_of_script(path: Path) -> Settings:
     return Settings(
         source=path,
         parameters=parameters,
-        command=["python", str(path), *words],
+        command=[*program_of(path, tree), *words],
         how=f"Each trial runs {path.name} with these values as its options.",
         left_out=left_out | unfit,
         per_trial=per_trial,
         metric=metric_of(tree),
     )
+
+
+def program_of(path: Path, tree: ast.Module) -> list[str]:
+    """The words that run a script: one of a package, which imports from it, runs by `-m`."""
+    inside = any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
+    parts = path.with_suffix("").parts
+    if not (inside or path.stem == "__main__") or len(parts) < 2 or not all(map(str.isidentifier, parts)):
+        return ["python", str(path)]
+    return ["python", "-m", ".".join(parts).removesuffix(".__main__")]
 
 
 def _by_hand(path: Path, tree: ast.Module) -> str:

@@ -627,6 +627,24 @@ def test_what_seeds_a_script_is_a_seed_whatever_its_name(here: Here) -> None:
     assert {"split_seed", "n"} <= spec.parameters.keys() and "resume_from" not in spec.parameters
 
 
+def test_a_file_of_a_package_runs_as_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("pkg").mkdir()
+    option = "p.add_argument('--lr', type=float, default=0.1)\n"
+    for file, text, words in (
+        ("pkg/__main__.py", option, ["python", "-m", "pkg"]),
+        ("pkg/fit.py", f"from . import data\n{option}", ["python", "-m", "pkg.fit"]),
+        ("pkg/alone.py", option, ["python", "pkg/alone.py"]),
+        ("__main__.py", option, ["python", "__main__.py"]),
+    ):
+        with subtests.test(file):
+            Path(file).write_text(text)
+            command = yaml.safe_load(proposal(Path(file)))["objective"]["command"]
+            assert command == [*words, "${args}"]
+
+
 def test_dataclasses_that_no_parser_is_given_are_no_options(here: Here) -> None:
     text = DATACLASS.replace("(Model,)", "(Model, TrainingArguments)") + (
         "\n@dataclass\nclass Collator:\n    tokenizer: object\n    dropout: float = 0.1\n"
@@ -665,6 +683,7 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
     ("name", "text", "told"),
     [
         ("a.py", "def f(:\n", r"a\.py:1: not Python"),
+        ("a.ipynb", "{}", r"from \.py, .* write its command, as objective: \{command: \[PROGRAM"),
         ("a.py", "print(1)\n", r"found no options .* objective: \{command: \[python, .*a.py"),
         ("a.py", "p.add_subparsers()\np.add_argument('--lr', default=1.0)\n", "belong to subcommands"),
         ("a.py", "p.add_argument('--size', type=int, default=3)\n", "found nothing to search; numbers: size"),
