@@ -78,6 +78,7 @@ class Recipe:
     extras: bool = False  # whether it runs only where all extras are installed
     tiny: bool = False  # whether it trains the tiny language model
     environment: tuple[tuple[str, str], ...] = ()
+    apart: float = 0.0  # how far a winner that has resumed may be from its command line, relative to the larger
 
 
 RECIPES = {
@@ -129,6 +130,15 @@ RECIPES = {
     ),
     "llamafactory": Recipe(
         "LLaMA-Factory, YAML", last_state("eval_loss"), needs=("llamafactory-cli",), extras=True, tiny=True
+    ),
+    "axolotl": Recipe(
+        "Axolotl, YAML",
+        last_state("eval_loss"),
+        needs=("axolotl",),
+        extras=True,
+        tiny=True,
+        environment=(("AXOLOTL_DO_NOT_TRACK", "1"),),
+        apart=0.01,
     ),
 }
 

@@ -40,21 +40,21 @@ def test_a_program_is_searched_unchanged(name: str, tmp_path: Path, request: pyt
     assert outcome.pruned >= 1
     assert outcome.resumed >= 1
     assert outcome.started_over == 0
-    assert outcome.off == 0, outcome
+    assert outcome.off <= recipe.apart, outcome
 
 
 def test_each_page_is_in_the_table_and_runs() -> None:
     pages = {page.stem for page in PAGES.glob("*.md")} - {"README"}
     table = (PAGES / "README.md").read_text(encoding="utf-8")
-    assert pages == set(RECIPES) | {"axolotl"}
+    assert pages == set(RECIPES)
     assert all(f"({name}.md)" in table for name in pages)
 
 
 def test_the_names_on_the_page_of_axolotl_are_in_its_schema() -> None:
-    """It is not installed here, as it asks for older libraries."""
+    """It is seldom installed, as it asks for older libraries."""
     published = json.loads((HERE.parent / "search/exchange/recipes/published/axolotl.json").read_text())
     [(page, _)] = BLOCK.findall((PAGES / "axolotl.md").read_text(encoding="utf-8"))
     space = YAML(typ="safe").load(page)
-    assigned = re.findall(r"(\w+)=", space["objective"]["command"][-1])
+    assigned = re.findall(r"(\w+)=", space["objective"]["command"][2])
     assert assigned == ["seed", "output_dir", "resume_from_checkpoint"]
     assert {*assigned, *space["parameters"]} <= set(published["keys"])
