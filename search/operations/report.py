@@ -27,6 +27,7 @@ POINTS = 60  # of a curve
 FULL = 300  # trials of which everything is told; of more, only of those that matter most
 BEST = 50  # that matter
 MOST_STUDIES = 20
+HERE: dict[str, Any] = {"folder": None, "files": [], "traceback": None}  # instead of paths of this machine
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,7 @@ def _answers(workspace: Workspace, result: StudySnapshot) -> Iterator[tuple[str,
         yield f"{path}/winner/recipe?format=yaml", taken.to_json()
     for number in _told_in_full(result):
         trial = trial_report(result, number).to_json()
-        here: dict[str, Any] = {"folder": None, "files": [], "traceback": None}  # what names paths of this machine
-        yield f"{path}/trials/{number}", trial | here
+        yield f"{path}/trials/{number}", trial | HERE
         yield f"{path}/trials/{number}/story", history_of(result, number).to_json()
 
 
