@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from ..spaces import Spec
     from ..spaces.loader import Source
     from .engine.watcher import Watcher
-    from .results.study import Best, StudyResult
+    from .results.notebook import Study
+    from .results.study import Best
 
-__all__ = ["Best", "StudyResult", "open_study", "run"]
+__all__ = ["Best", "Study", "open_study", "run"]
 
 
 def run(
@@ -31,7 +32,7 @@ def run(
     began: float | None = None,
     notify: Sequence[str] = (),
     **changes: Any,
-) -> StudyResult:
+) -> Study:
     """Search a space, or continue an earlier search of the same name.
 
     `space` is a file, the name of one that ships, a dict of what a file holds, or a loaded `Spec`.
@@ -51,8 +52,9 @@ def run(
     from ..storage.workspace import Workspace
     from .cli.progress import LineProgress
     from .operations.run import run as search
+    from .results.notebook import Study
 
-    return search(
+    result = search(
         workspace=Workspace.at(storage, runs),
         space=space,
         objective=objective,
@@ -63,19 +65,21 @@ def run(
         notify=notify,
         **changes,
     )
+    return Study.of(result)
 
 
-def open_study(name: str, *, storage: str | None = None, runs: str | Path | None = None) -> StudyResult:
+def open_study(name: str, *, storage: str | None = None, runs: str | Path | None = None) -> Study:
     """A study that was searched before. Raises `StorageError` where there is none of that name."""
     from ..storage.workspace import Workspace
+    from .results.notebook import Study
     from .results.study import load_result
 
-    return load_result(Workspace.at(storage, runs), name)
+    return Study.of(load_result(Workspace.at(storage, runs), name))
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .results import study
+    from .results import notebook, study
 
-    return getattr(study, name)
+    return getattr(notebook if name == "Study" else study, name)

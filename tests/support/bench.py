@@ -16,7 +16,8 @@ import optuna
 import sqlalchemy
 from optuna.trial import FrozenTrial
 
-from hpsearch.search import StudyResult, run
+from hpsearch.search import run
+from hpsearch.search.results.study import StudyResult
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import sqlite_file
 

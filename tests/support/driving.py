@@ -8,10 +8,11 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial
 
-from hpsearch.search import StudyResult, open_study
+from hpsearch.search import open_study
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Assignment, Failure
 from hpsearch.search.engine.watcher import Watcher
+from hpsearch.search.results.study import StudyResult
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec
 from hpsearch.storage.commands import COMMAND_PREFIX

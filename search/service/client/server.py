@@ -386,6 +386,17 @@ class Study:
         """What changes in the study, as it changes."""
         return self.server.events(studies=[self.name], **arguments)
 
+    def watch(self, every: float = 1.0) -> None:
+        """Show it in a notebook's cell as it goes on, until nobody searches it."""
+        from ...results.notebook import watch
+
+        watch(lambda: self.server.show(study=self.name), every)
+
+    def _repr_html_(self) -> str:
+        from ...results.notebook import study_html
+
+        return study_html(self.server.show(study=self.name))
+
     def follow(self, watcher: Watcher) -> FollowedSearch:
         """Follow its search until nothing goes on in it by itself; `watcher` is told what happens."""
         from .following import follow

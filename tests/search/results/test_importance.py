@@ -8,9 +8,9 @@ from pathlib import Path
 import optuna
 import pytest
 
-from hpsearch.search import StudyResult
 from hpsearch.search.results import importance
 from hpsearch.search.results.importance import FEWEST, Importance, importances_of
+from hpsearch.search.results.study import StudyResult
 from hpsearch.spaces import loads
 from hpsearch.storage.trial_attrs import CONFIRMS, CONFIRMS_SEED
 from hpsearch.storage.workspace import Workspace

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import optuna
 import pytest
 
-from hpsearch.search import StudyResult
 from hpsearch.search.results.ranges import NarrowRange, narrow_ranges
+from hpsearch.search.results.study import StudyResult
 from hpsearch.search.sampling.distributions import distributions
 from hpsearch.spaces import loads
 from hpsearch.storage.workspace import Workspace

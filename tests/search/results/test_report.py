@@ -6,11 +6,12 @@ from pathlib import Path
 import optuna
 import pytest
 
-from hpsearch.search import StudyResult, open_study, run
+from hpsearch.search import open_study, run
 from hpsearch.search.operations.show import trials
 from hpsearch.search.results.confirmation import confirmed
 from hpsearch.search.results.report import study_report, trial_report
 from hpsearch.search.results.sentences import against
+from hpsearch.search.results.study import StudyResult
 from hpsearch.search.results.trials import TrialRow, trial_row
 from hpsearch.storage import StorageError, files, studies
 from hpsearch.storage.trial_attrs import CONFIRMS, CONFIRMS_SEED

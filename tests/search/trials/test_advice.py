@@ -11,9 +11,10 @@ import optuna
 import pytest
 from typer.testing import CliRunner
 
-from hpsearch.search import StudyResult, open_study, run
+from hpsearch.search import open_study, run
 from hpsearch.search.cli.app import app
 from hpsearch.search.results.report import study_report, trial_report
+from hpsearch.search.results.study import StudyResult
 from hpsearch.search.trials.document import load_document
 from hpsearch.search.trials.export import document, render
 from hpsearch.search.trials.reports import read_reports

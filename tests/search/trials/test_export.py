@@ -11,8 +11,9 @@ import pandas
 import pytest
 from ruamel.yaml import YAML
 
-from hpsearch.search import StudyResult, open_study, run
+from hpsearch.search import open_study, run
 from hpsearch.search.cli.studies import csv_text
+from hpsearch.search.results.study import StudyResult
 from hpsearch.search.results.trials import trial_row
 from hpsearch.search.training.run import train
 from hpsearch.search.trials.configuration import config_of

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from hpsearch.search import StudyResult
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.exchange.notices import notifier, sender, webhook
 from hpsearch.search.exchange.notices.messages import notice_of_test
@@ -19,7 +18,7 @@ from hpsearch.search.exchange.notices.notifier import Notifier
 from hpsearch.search.exchange.notices.targets import targets_of
 from hpsearch.search.operations import run, show
 from hpsearch.search.operations.submit import submit
-from hpsearch.search.results.study import load_result
+from hpsearch.search.results.study import StudyResult, load_result
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_tables
 from hpsearch.storage.told import TOLD, all_told
