@@ -58,22 +58,22 @@ def study_html(report: StudyReport) -> str:
 
 
 def watch(read: Callable[[], StudyReport], every: float = EVERY) -> None:
-    """Show a study in a notebook's cell until nobody searches it. Raises `SearchError` where there is none."""
+    """Show a study in a cell until nobody searches it. Raises `SearchError` outside of a notebook."""
     try:
         from IPython.core.getipython import get_ipython
-        from IPython.display import HTML, display
+        from IPython import display
     except ImportError as error:
         raise SearchError(NOT_HERE, code="no-notebook") from error
     if get_ipython() is None:
         raise SearchError(NOT_HERE, code="no-notebook")
     report = read()
-    html: Any = HTML  # has no types
-    shown: Any = display(html(study_html(report)), display_id=True)
+    drawing: Any = display  # it has no types
+    shown = drawing.display(drawing.HTML(study_html(report)), display_id=True)
     try:
         while report.searching is not None:
             time.sleep(every)
             report = read()
-            shown.update(html(study_html(report)))
+            shown.update(drawing.HTML(study_html(report)))
     except KeyboardInterrupt:
         pass  # the cell ends, as its user asked; the search is another process
 

@@ -52,8 +52,8 @@ def drawn(outputs: list[Any]) -> list[str]:
 
 
 def test_a_study_shows_itself(study: Study, shell: InteractiveShell) -> None:
-    assert shell.display_formatter is not None
-    html = shell.display_formatter.format(study)[0]["text/html"]
+    formatter: Any = shell.display_formatter
+    html = formatter.format(study)[0]["text/html"]
     assert "a&lt;b" in html and "a<b" not in html
     assert f"{study.best.value:.6g} (trial {study.best.number})" in html
     assert "not confirmed" in html and "4 of 4: 4 complete" in html
