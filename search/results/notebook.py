@@ -60,8 +60,8 @@ def study_html(report: StudyReport) -> str:
 def watch(read: Callable[[], StudyReport], every: float = EVERY) -> None:
     """Show a study in a cell until nobody searches it. Raises `SearchError` outside of a notebook."""
     try:
-        from IPython.core.getipython import get_ipython
         from IPython import display
+        from IPython.core.getipython import get_ipython
     except ImportError as error:
         raise SearchError(NOT_HERE, code="no-notebook") from error
     if get_ipython() is None:
