@@ -42,14 +42,13 @@ from typing import Any
 import optuna
 from contestants import Ours, quiet
 from optuna import Study
-from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, SuccessiveHalvingPruner
-from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 from silence import Silence
 
 from hpsearch.search import run
 from hpsearch.search.preflight.objective import load_space
+from hpsearch.search.sampling.whole_sampler import WholeSampler
 from hpsearch.spaces import Spec
 from hpsearch.spaces.stopping import Rungs
 
@@ -120,24 +119,15 @@ def record(options: argparse.Namespace, folder: Path) -> Recorded:
     return Recorded(spec, stopping.min, budget, options.alike, complete)
 
 
-class InOrder(BaseSampler):
+class InOrder(WholeSampler):
     """Proposes the recorded configurations, one after another."""
 
     def __init__(self, recorded: Recorded, order: Sequence[int]) -> None:
+        super().__init__(recorded.spec)
         self._trials = [recorded.trials[number] for number in order]
 
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return {}
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        return self._trials[trial.number].params[param_name]
+    def propose(self, study: Study, trial: FrozenTrial) -> dict[str, Any]:
+        return dict(self._trials[trial.number].params)
 
 
 def ours(recorded: Recorded, order: Sequence[int], name: str, **stopping: Any) -> Played:
