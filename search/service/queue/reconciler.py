@@ -279,7 +279,11 @@ class Reconciler:
             return replace(wanted, server=self._server) if wanted.server == before else wanted
 
         taken = self._change(study.name, mine)
-        return taken is not None and taken.server == self._server
+        if taken is None or taken.server != self._server:
+            return False
+        if study.driver is not None and study.driver.served and taken.backend == "remote":
+            self._leave(study, "the server that has taken it over")  # it listens in the other one's home
+        return True
 
     def _note(self, study: Observed) -> None:
         """Note in the study what has come of a preemption."""

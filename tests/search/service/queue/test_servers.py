@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ import pytest
 
 from hpsearch.search.operations.submit import submit
 from hpsearch.search.queue.decide import Preempt
-from hpsearch.search.queue.observe import DriverProcess, Observed
+from hpsearch.search.queue.observe import DriverProcess, Observed, observe
 from hpsearch.search.queue.slots import Machine, Slice
 from hpsearch.search.queue.view import Situation
 from hpsearch.search.service.queue.reconciler import GONE_SECONDS, Reconciler
 from hpsearch.storage.claims import ID
+from hpsearch.storage.commands import COMMAND_PREFIX
 from hpsearch.storage.connection import DriverConnection
 from hpsearch.storage.database import open_storage
 from hpsearch.storage.files import CLAIM, study_folder
@@ -38,12 +39,16 @@ class Servers:
     now: float = 1e9
     all: list[Reconciler] = field(default_factory=list)
 
-    def add(self, name: str) -> Reconciler:
+    def make(self, name: str) -> Reconciler:
         home = self.folder / name
         home.mkdir(exist_ok=True)
         self.all.append(Reconciler(self.workspace, home, MACHINE, now=lambda: self.now))
-        self.all[-1].look()
         return self.all[-1]
+
+    def add(self, name: str) -> Reconciler:
+        made = self.make(name)
+        made.look()
+        return made
 
     def submit(self, study: str, server: Reconciler) -> None:
         space = small(name=study, objective="remote")
@@ -149,6 +154,32 @@ def test_a_file_has_one_server_whatever_it_was_called(make_servers: Any, tmp_pat
     sent.mkdir(parents=True)  # where the first one keeps what it was sent
     second.look()
     assert servers.server_of("code") == second.server
+
+
+def test_a_search_that_listens_in_the_home_of_a_server_that_is_gone_is_begun_anew(
+    make_servers: Any, tmp_path: Path
+) -> None:
+    """Its workers come to the one that has taken it over; others go on as they are."""
+    servers = make_servers(str(tmp_path / "a.db"))
+    first = servers.add("first")
+    for backend in ("remote", "optuna"):
+        space = small(name=backend, objective="remote")
+        submit(
+            workspace=servers.workspace,
+            space=space,
+            backend=backend,
+            hold=True,
+            cwd=tmp_path,
+            server=first.server,
+        )
+    first.stop()
+    second = servers.make("second")
+    for study in observe(servers.workspace, open_storage(servers.workspace.url)):
+        assert second._take_over(replace(study, driver=DriverProcess(7, 0.0, served=True)))
+        attrs = find_study(servers.workspace, study.name).study.user_attrs
+        told = [value for key, value in attrs.items() if key.startswith(COMMAND_PREFIX)]
+        stop = {"do": "stop", "driver": 7, "by": "the server that has taken it over"}
+        assert told == ([stop] if study.name == "remote" else [])
 
 
 @pytest.mark.parametrize("server", ["this", "another"])
