@@ -89,7 +89,7 @@ def test_every_command_is_in_the_help_with_an_example() -> None:
         "export", "train", "dashboard", "stop", "pause", "resume", "kill", "retry",
         "delete", "copy", "backup", "doctor", "generate", "lr-find", "plan", "objectives", "init",
         "serve", "token", "login", "submit", "steer", "queue", "top", "work", "try",
-        "mcp", "report",
+        "mcp", "report", "agent-docs",
     }  # fmt: skip
     assert names == wanted
     for command in app.registered_commands:

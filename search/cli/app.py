@@ -20,6 +20,7 @@ from ...storage.passwords import without_passwords
 from ..errors import SearchError, UsageError, why
 from ..streams import harmless, let_rest_go, make_readable, never_refusing, open_closed
 from . import (
+    agent_docs,
     control,
     doctor,
     generate,
@@ -152,6 +153,7 @@ for command in (
     lr_find.lr_find,
     plan.plan,
     mcp.mcp,
+    agent_docs.agent_docs,
 ):
     app.command(NAMES.get(command))(command)
 app.add_typer(token.app)

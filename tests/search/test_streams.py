@@ -96,6 +96,7 @@ COMMANDS = {
     "top": ["top ł"],
     "work": ["work ł gęś"],
     "mcp": ["mcp ł"],
+    "agent-docs": ["agent-docs"],
 }
 
 

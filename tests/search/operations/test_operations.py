@@ -31,7 +31,16 @@ from hpsearch.storage.workspace import Workspace
 
 from ...support.watchers import Recorder
 
-ONLY_COMMANDS = {"dashboard", "login", "mcp", "serve", "top", "token", "work"}  # faces and servers
+ONLY_COMMANDS = {
+    "agent-docs",
+    "dashboard",
+    "login",
+    "mcp",
+    "serve",
+    "top",
+    "token",
+    "work",
+}  # faces and servers
 SPACE = """\
 version: 1
 name: curve
