@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
 
+from typing_extensions import TypedDict  # pydantic takes no other before Python 3.12
+
 State = Literal["complete", "pruned", "fail", "running", "paused", "waiting"]  # of a trial, as it is shown
 
 
@@ -29,6 +31,14 @@ class Value:
         made: Self = _made(cls, data)
         return made
 
+    @classmethod
+    def shape(cls) -> Any:
+        """What its plain data are, as an annotation."""
+        if not cls.computed:
+            return cls
+        computed = {name: get_type_hints(getattr(cls, name).fget)["return"] for name in cls.computed}
+        return merged(cls.__name__, cls, also=computed)
+
 
 @dataclass(frozen=True)
 class NextStep(Value):
@@ -37,6 +47,19 @@ class NextStep(Value):
     operation: str  # as `operations.OPERATIONS` names it, or `dashboard`
     arguments: dict[str, Any]
     why: str
+
+
+def merged(
+    name: str,
+    *kinds: type,
+    also: Mapping[str, Any] | None = None,
+    without: tuple[str, ...] = (),
+    partial: bool = False,
+) -> Any:
+    """The shape that has the fields of several dataclasses, and others; `partial`: or only some of them."""
+    hints = {field: hint for kind in kinds for field, hint in get_type_hints(kind).items()} | dict(also or {})
+    fields = {field: hint for field, hint in hints.items() if field not in without and field != "computed"}
+    return TypedDict(name, fields, total=not partial)  # type: ignore[operator]
 
 
 def plain(content: Any) -> Any:

@@ -57,32 +57,43 @@ def validate(
 
 
 def schema(
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the schema to this file.")
-    ] = None,
+    file: Annotated[Path | None, typer.Option("-o", help="Write the schema to this file.")] = None,
     force: options.Force = False,
     openapi: Annotated[
         bool, typer.Option("--openapi", help="Describe the routes of hpsearch serve instead.")
     ] = False,
+    output: Annotated[
+        str | None,
+        typer.Option(metavar="COMMAND", help='Describe what a command prints with --json: "show --why".'),
+    ] = None,
 ) -> None:
     """Print the JSON Schema of space files, with which editors complete and check them.
 
+    With --output it is that of what a command prints with --json.
+
     Example: hpsearch schema -o space.schema.json
     """
+    from ..errors import UsageError
     from ..operations import spaces
+    from .output_schemas import schema_of_output
 
-    if (output := options.to_file(output)) is not None:
-        outputs.check_output(output, force=force)
-    found = _routes() if openapi else places.anywhere()(spaces.schema).to_json()
+    if openapi and output is not None:
+        raise UsageError("--openapi or --output, not both")
+    if (file := options.to_file(file)) is not None:
+        outputs.check_output(file, force=force)
+    if output is not None:
+        found = schema_of_output(output)
+    else:
+        found = _routes() if openapi else places.anywhere()(spaces.schema).to_json()
     text = json.dumps(found, indent=2)
-    if output is None:
+    if file is None:
         printing.print_document(text + "\n")
         return
-    outputs.write_output(output, text + "\n")
+    outputs.write_output(file, text + "\n")
     if openapi:
-        printing.tell(f"wrote {output}")
+        printing.tell(f"wrote {file}")
         return
-    printing.tell(f"wrote {output}; the first line of a space file names it:")
+    printing.tell(f"wrote {file}; the first line of a space file names it:")
     printing.tell(f"# yaml-language-server: $schema={output}")
 
 

@@ -55,6 +55,10 @@ class TrialRows(Value):
             {"rows": data, "metric": "", "resource": "", "parameters": [], "searched": []}
         )
 
+    @classmethod
+    def shape(cls) -> Any:
+        return list[TrialRow]
+
     def of_space(self, spec: Spec) -> TrialRows:
         """The same rows, with what the study's space says of their columns."""
         names, searched = tuple(spec.parameters), tuple(spec.space.searched)

@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from ...objectives import catalog
 from ...objectives.catalog import ObjectiveDescription, describe_objective
@@ -37,7 +37,7 @@ from ..errors import UsageError
 from ..preflight import checks
 from ..preflight.objective import import_objective, load_space
 from ..scheduling.rungs import plan_of
-from ..values import Value, plain
+from ..values import Value, merged, plain
 
 CONVERTED_FILE = "converted.yaml"  # what a text to convert is called in messages
 MOST_FILES, DEEPEST = 1000, 4  # in a list of space files, and in its folders
@@ -82,6 +82,21 @@ class ValidSpace(Value):
         found = [Issue(**issue) for issue in data["warnings"]]
         return cls(data["file"], spec, data["samples"], found, data["imported"])
 
+    @classmethod
+    def shape(cls) -> Any:
+        parameter = merged("UnderstoodParameter", also={"values": str, "kind": str})
+        also = {
+            "valid": Literal[True],
+            "spec": dict[str, Any],
+            "preset": str | list[str] | None,
+            "from_preset": list[str],
+            "parameters": dict[str, parameter],  # type: ignore[valid-type]
+            "feasible_share": float,
+            "baseline": dict[str, Any] | None,
+            "plan": dict[str, Any],
+        }
+        return merged(cls.__name__, cls, also=also)
+
 
 @dataclass(frozen=True)
 class NewSpace(Value):
@@ -105,6 +120,10 @@ class Schema(Value):
     def from_json(cls, data: Any) -> Self:
         return super().from_json({"schema": data})
 
+    @classmethod
+    def shape(cls) -> Any:
+        return dict[str, Any]
+
 
 @dataclass(frozen=True)
 class Objectives(Value):
@@ -118,6 +137,10 @@ class Objectives(Value):
     @classmethod
     def from_json(cls, data: Any) -> Self:
         return super().from_json({"objectives": data})
+
+    @classmethod
+    def shape(cls) -> Any:
+        return list[ObjectiveDescription]
 
 
 def objectives(*, name: str | None = None) -> Objectives:
@@ -241,6 +264,10 @@ class ListedSpaces(Value):
 
     def to_json(self) -> Any:
         return [space.to_json() for space in self.spaces]
+
+    @classmethod
+    def shape(cls) -> Any:
+        return list[ListedSpace]
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,10 @@ class Studies(Value):
     def from_json(cls, data: Any) -> Self:
         return super().from_json({"studies": data})
 
+    @classmethod
+    def shape(cls) -> Any:
+        return list[ListedStudy]
+
 
 @dataclass(frozen=True)
 class Deletion(Value):

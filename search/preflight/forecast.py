@@ -15,7 +15,7 @@ from ..engine.confirmation_size import CONFIRMATION_SHARE, ConfirmationSize
 from ..engine.costs import Cost
 from ..formatting import duration, gibibytes, option, position
 from ..scheduling.rungs import promotes
-from ..values import Value
+from ..values import Value, merged
 from .dry_run import DryRun
 from .measure import Measured, Probe
 from .memory import MemoryForecast
@@ -87,6 +87,39 @@ class SearchForecast(Value):
             "assumed": self.assumed,
             "remarks": self.remarks,
         }
+
+    @classmethod
+    def shape(cls) -> Any:
+        configuration = {"parameters": dict[str, Any], "training": float, "length": int, "baseline": bool}
+        measured = {
+            "seconds": float,
+            "configurations": list[merged("MeasuredConfiguration", also=configuration)],  # type: ignore[misc]
+            "errors": list[str],
+            "startup": float,
+            "training": float,
+            "memory": int | None,
+        }
+        confirmation = {"trainings": int, "seeds": int, "seconds": float}
+        also = {
+            "study": str,
+            "spec": dict[str, Any],
+            "resource": str,
+            "measured": merged("Measurement", also=measured),
+            "memory": MemoryForecast | None,
+            "workers": int,
+            "threads": float,
+            "pack": int,
+            "rungs": list[Reached],
+            "trials": int,
+            "complete": int,
+            "search": float,
+            "ends_by": str,
+            "audit": merged("ForeseenAudit", also={"trials": int, "seconds": float}),
+            "confirmation": merged("ForeseenConfirmation", also=confirmation),
+            "end": float,
+            "ends": tuple[float, float],
+        }
+        return merged(cls.__name__, cls, also=also, without=("forecast", "expected"))
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SearchForecast:

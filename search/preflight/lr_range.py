@@ -15,6 +15,7 @@ from ...spaces import Range, SpaceError, Spec, with_log_range
 from ...spaces.document import text_of
 from ...storage.files import write
 from ..errors import SearchError, UsageError
+from ..values import Value, merged
 from .checks import check_objective
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ SET_BY_TEST = (
 
 
 @dataclass(frozen=True)
-class LrRangeResult:
+class LrRangeResult(Value):
     """A test of a space, and the range it proposes."""
 
     space: str
@@ -52,6 +53,19 @@ class LrRangeResult:
             "range": self.range and {"min": self.range[0], "max": self.range[1], "log": True},
             "widened_for": list(self.widened_for),
         }
+
+    @classmethod
+    def shape(cls) -> Any:
+        also = {
+            "space": str,
+            "parameters": dict[str, Any],
+            "points": list[dict[str, float]],
+            "diverged": bool,
+            "suggestions": dict[str, float | None] | None,
+            "range": dict[str, bool | float] | None,
+            "widened_for": list[str],
+        }
+        return merged(cls.__name__, also=also)
 
 
 def lr_find(

@@ -18,7 +18,7 @@ from ..scheduling.standings import RungResult, bracket_of, rung_results, stoppin
 from ..trials.advice import advice_after
 from ..trials.events import events_of
 from ..trials.records import TrialRecord
-from ..values import NextStep, Value
+from ..values import NextStep, Value, merged
 from .importance import Importance, importances_of
 from .next_steps import consumed_in, elapsed_in, exhausted, is_over, steps_of_search, steps_of_study
 from .ranges import NarrowRange, narrow_ranges
@@ -58,6 +58,10 @@ class TrialReport(Value):
     @classmethod
     def from_json(cls, data: Any) -> Self:
         return super().from_json(data | {"row": data})
+
+    @classmethod
+    def shape(cls) -> Any:
+        return merged(cls.__name__, TrialRow, cls, without=("row",))
 
 
 @dataclass(frozen=True)

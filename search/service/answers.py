@@ -1,4 +1,4 @@
-"""What routes answer with, as JSON Schema: derived from the frozen dataclasses that operations return.
+"""What routes answer with, and commands print, as JSON Schema: derived from what operations return.
 
 A route names its answer by its annotation, `Annotated[Any, Winner]`: the framework then sends what it is
 given, and this module describes it.
@@ -12,16 +12,10 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
-from typing_extensions import TypedDict
+
+from ..values import Value
 
 REFERENCE = "#/components/schemas/{model}"
-
-
-def merged(name: str, *kinds: type, without: tuple[str, ...] = (), partial: bool = False) -> Any:
-    """The answer that has the fields of several dataclasses; `partial`: or only some of them."""
-    hints = {field: hint for kind in kinds for field, hint in get_type_hints(kind).items()}
-    fields = {field: hint for field, hint in hints.items() if field not in without and field != "computed"}
-    return TypedDict(name, fields, total=not partial)  # type: ignore[operator]
 
 
 def answer_of(endpoint: Callable[..., Any]) -> Any:
@@ -30,9 +24,19 @@ def answer_of(endpoint: Callable[..., Any]) -> Any:
     return next(iter(getattr(answer, "__metadata__", ())), None)
 
 
+def shape_of(answer: Any) -> Any:
+    """What an answer is as plain data."""
+    return answer.shape() if isinstance(answer, type) and issubclass(answer, Value) else answer
+
+
+def schema_of(answer: Any) -> dict[str, Any]:
+    """The JSON Schema of an answer, with all that it refers to."""
+    return TypeAdapter(shape_of(answer)).json_schema(mode="serialization", schema_generator=_AsPlain)
+
+
 def schemas(answers: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The schemas of answers by their keys, and of what these refer to."""
-    asked = [(key, "serialization", TypeAdapter(answer)) for key, answer in answers.items()]
+    asked = [(key, "serialization", TypeAdapter(shape_of(answer))) for key, answer in answers.items()]
     found, all_of_them = TypeAdapter.json_schemas(
         asked,  # type: ignore[arg-type]
         schema_generator=_AsPlain,

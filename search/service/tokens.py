@@ -86,6 +86,10 @@ class TokenList(Value):
     def to_json(self) -> Any:
         return [token.to_json() for token in self.tokens]
 
+    @classmethod
+    def shape(cls) -> Any:
+        return list[Token]
+
 
 @dataclass(frozen=True)
 class _Kept:

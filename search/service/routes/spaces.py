@@ -8,16 +8,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 from pydantic import Field, model_validator
 
-from ....objectives.catalog import ObjectiveDescription
 from ....spaces.dialects import CONVERTED
 from ...operations import spaces
 from .. import submission
 from ..access import Body, Reader, TheService, names
-from ..answers import merged
 
 router = APIRouter(prefix="/v1", tags=["spaces"])
 Text = Annotated[str, Field(max_length=1 << 20)]
-VALID = merged("ValidSpace", spaces.ValidSpace, without=("spec",))  # and how it is understood
 
 
 class SpaceBody(Body):
@@ -56,13 +53,13 @@ class ProposeBody(Body):
 
 
 @router.get("/spaces", **names("spaces"))
-def list_spaces(caller: Reader, service: TheService) -> Annotated[Any, list[spaces.ListedSpace]]:
+def list_spaces(caller: Reader, service: TheService) -> Annotated[Any, spaces.ListedSpaces]:
     """The spaces that ship, and the space files in the server's roots."""
     return spaces.list_spaces(folders=service.settings.roots).to_json()
 
 
 @router.get("/spaces/schema", **names("schema"))
-def schema(caller: Reader) -> Annotated[Any, dict[str, Any]]:
+def schema(caller: Reader) -> Annotated[Any, spaces.Schema]:
     """The JSON Schema of space files."""
     return spaces.schema().to_json()
 
@@ -70,13 +67,13 @@ def schema(caller: Reader) -> Annotated[Any, dict[str, Any]]:
 @router.get("/objectives", **names("objectives"))
 def objectives(
     caller: Reader, name: Annotated[str | None, Query(description="Of one objective alone.")] = None
-) -> Annotated[Any, list[ObjectiveDescription]]:
+) -> Annotated[Any, spaces.Objectives]:
     """The objectives that hpsearch brings, with their parameters, defaults and limits."""
     return spaces.objectives(name=name).to_json()
 
 
 @router.post("/spaces/validate", **names("validate"))
-def validate(caller: Reader, service: TheService, body: SpaceBody) -> Annotated[Any, VALID]:
+def validate(caller: Reader, service: TheService, body: SpaceBody) -> Annotated[Any, spaces.ValidSpace]:
     """How a space is understood; 422 with every mistake in it. Trains nothing, runs nothing."""
     spec = submission.read(body.content)
     folder = submission.code_folder(service.bundles, body.bundle, caller)

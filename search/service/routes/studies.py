@@ -47,7 +47,7 @@ def list_studies(
     after: Annotated[str | None, Query(description="Name of the last study of the page before.")] = None,
     limit: Limit = 200,
     state: Annotated[State | None, Query(description="Only those in this state.")] = None,
-) -> Annotated[Any, list[studies.ListedStudy]]:
+) -> Annotated[Any, studies.Studies]:
     """The studies that the caller may see, in the order they were made."""
     order = list(study_keys(open_tables(service.workspace.url)))
     if after is not None and after not in order:

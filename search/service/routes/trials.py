@@ -11,9 +11,8 @@ from ...operations import control, show, watch
 from ...results.ladder import RungLadder
 from ...results.report import TrialReport
 from ...results.trials import TrialRow
-from ...values import State
+from ...values import State, merged
 from ..access import Body, Reader, Study, TheService, Writer, names, next_page
-from ..answers import merged
 from ..freshness import FreshStudy
 from ..problems import problem
 
@@ -22,7 +21,6 @@ Number = Annotated[int, Path(ge=0, description="The number of a trial.")]
 After = Annotated[int | None, Query(ge=-1, description="The last trial of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
 SOME = merged("SomeOfTrialRow", TrialRow, partial=True)  # `fields` may leave some out
-TRIAL = merged("TrialReport", TrialRow, TrialReport, without=("row",))
 
 
 @router.get("/trials", **names("trials"), dependencies=[FreshStudy])
@@ -96,7 +94,9 @@ def try_config(
 
 
 @router.get("/trials/{trial}", **names("show --trial"), dependencies=[FreshStudy])
-def show_trial(caller: Reader, study: Study, service: TheService, trial: Number) -> Annotated[Any, TRIAL]:
+def show_trial(
+    caller: Reader, study: Study, service: TheService, trial: Number
+) -> Annotated[Any, TrialReport]:
     """One trial: its configuration, its curve, its rank at the rungs, its files."""
     return show.show_trial(workspace=service.workspace, study=study, trial=trial).to_json()
 

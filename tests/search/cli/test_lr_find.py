@@ -18,6 +18,8 @@ from hpsearch.search.errors import SearchError
 from hpsearch.search.preflight.lr_range import LrRangeResult, page, top_of, write_range
 from hpsearch.spaces import load
 
+from ...support.outputs import check_output
+
 SPACE = """\
 # a small one
 version: 1
@@ -62,6 +64,7 @@ def json_of(cli: Cli, *words: str) -> dict[str, object]:
     code, out, error = cli("small.yaml", *words, "--json")
     assert code == 0, error
     found: dict[str, object] = json.loads(out)
+    check_output("lr-find", found)
     return found
 
 

@@ -20,6 +20,7 @@ from hpsearch.search.cli.app import app
 from hpsearch.search.cli.options import given_space
 
 from ...support.bench import HPSEARCH
+from ...support.outputs import check_output
 
 SECONDS = {"broken": "60", "silent": "2", "starts": "20", "diverges": "60"}  # of the measurement, at most
 FUNCTION = """
@@ -117,7 +118,9 @@ def predicted(folder: Path, *options: str, **fields: Any) -> Any:
     with contextlib.chdir(folder):
         done = CliRunner().invoke(app, ["plan", "space.yaml", "--measure", "60", "--json", *options])
     assert done.exception is None, done.exception
-    return json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    check_output("plan", found)
+    return found
 
 
 @pytest.mark.slow

@@ -38,6 +38,8 @@ from hpsearch.storage import checks
 from hpsearch.storage.trial_attrs import EVENTS
 from hpsearch.trainer.config.models import LoraConfig
 
+from ...support.outputs import check_output
+
 Cli = Callable[..., tuple[int, str, str]]
 
 OBJECTIVES = """\
@@ -299,6 +301,7 @@ def kill_test(cli: Cli, *, objective: str = "train", kills: int = 2) -> tuple[in
     Path("mine.yaml").write_text(SPACE.replace(":train", f":{objective}"))
     options = ["--kill-test", "--trials", "3", "--kills", str(kills), "--seed", "3", "--json"]
     code, shown, errors = cli("doctor", "mine.yaml", *options)
+    check_output("doctor --kill-test", json.loads(shown))
     return code, json.loads(shown), errors
 
 
@@ -404,6 +407,7 @@ def test_a_space_that_fails_by_itself_is_reported(cli: Cli) -> None:
 def test_packed_trials_of_a_space_are_what_they_are_alone(cli: Cli) -> None:
     code, shown, errors = cli("doctor", "--pack-test", "--trials", "3", "--seed", "1", "--json")
     content = json.loads(shown)
+    check_output("doctor --pack-test", content)
     assert (code, content["passed"], content["again"]) == (
         0,
         True,

@@ -27,6 +27,7 @@ from hpsearch.storage.claims import ID
 
 from ...support.bench import HPSEARCH
 from ...support.driving import DrivenStudy
+from ...support.outputs import check_output
 from ...support.remote import wait_for
 
 pytestmark = pytest.mark.slow
@@ -216,7 +217,10 @@ def test_ctrl_c_gives_the_trial_back(place: Place) -> None:
     said, _ = first.communicate(timeout=60)
     assert first.returncode == 130 and "given back" in said, said
     assert place.trials()[0].state.name == "WAITING"
-    assert "nothing left to train" in place.run(HPSEARCH, *work)
+    told = place.run(HPSEARCH, *work, "--json")
+    worked = json.loads(told[told.index("{\n") :])
+    check_output("work", worked)
+    assert worked["over"]
     output, _ = search.communicate(timeout=60)
     assert search.returncode == 0, output
     (trial,) = place.trials()

@@ -25,6 +25,8 @@ from hpsearch.search.trials.reports import Report
 from hpsearch.trainer.config.shape import Shape
 from hpsearch.trainer.guides.presets import SCENARIOS, SIZES
 
+from ...support.outputs import check_output
+
 COUNTING = """\
 import os
 import pathlib
@@ -677,6 +679,7 @@ def test_processes_that_cannot_share_a_training_are_refused_before_any_starts(cl
 def test_json_is_alone_on_the_output(cli: Cli) -> None:
     code, shown, errors = cli("train", str(configuration()), "--json")
     assert (code, json.loads(shown)["value"]) == (0, 2.0)
+    check_output("train", json.loads(shown))
     assert "4  loss 2.0000  twice 8" in errors.splitlines()
 
 
