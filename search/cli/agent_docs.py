@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 import typer
@@ -148,15 +148,16 @@ Commands that print have `--json`; `hpsearch schema --output COMMAND` prints its
 """
 
 
-def agent_docs() -> None:
+def agent_docs(context: typer.Context) -> None:
     """Print a page that tells a coding agent how to search a script's hyperparameters with hpsearch.
 
     Example: hpsearch agent-docs > .claude/skills/hpsearch/SKILL.md
     """
-    printing.print_document(page())
+    root: Any = context.find_root().command
+    printing.print_document(page(root.commands))
 
 
-def page() -> str:
+def page(commands: Mapping[str, Any]) -> str:
     """The page, with what the commands, spaces and objectives know of themselves."""
     from ...objectives.catalog import BUILT_IN, describe_objective
     from ...spaces.samplers import SAMPLERS
@@ -170,7 +171,7 @@ def page() -> str:
         "OBJECTIVES": "\n".join(f"- `{name}`: {describe_objective(name).summary}" for name in BUILT_IN),
         "SAMPLERS": ", ".join(SAMPLERS),
         "STOPPING": ", ".join(METHODS),
-        "COMMANDS": "\n".join(_commands()),
+        "COMMANDS": "\n".join(_lines(commands)),
     }
     text = PAGE
     for name, content in told.items():
@@ -178,11 +179,8 @@ def page() -> str:
     return text
 
 
-def _commands() -> Iterator[str]:
+def _lines(commands: Mapping[str, Any]) -> Iterator[str]:
     """What each command does, in a line."""
-    from .app import app
-
-    found: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    for name, command in found.items():
+    for name, command in commands.items():
         if name not in NOT_FOR_AGENTS:
             yield f"- `hpsearch {name}`: {inspect.cleandoc(command.callback.__doc__ or '').splitlines()[0]}"

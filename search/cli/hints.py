@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 OPTIONS = {
-    "no-output": "-o names a file to write",
     "file-exists": "-o names another file, --force overwrites it",
     "init-source": "--from names the file",
     "lr-range": "--min, --max",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, get_type_hints
-
-import typer
 
 from ...spaces import Issue
 from ...spaces.errors import hint
@@ -15,25 +14,20 @@ from ..values import merged
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def commands_with_json() -> list[str]:
-    """The commands that print JSON, with the option that chooses what."""
-    from .app import app
-
-    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+def with_json(commands: Mapping[str, Any]) -> list[str]:
+    """Those of the commands that print JSON, with the option that chooses what."""
     printing = {name for name, each in commands.items() if any("--json" in one.opts for one in each.params)}
     of_operations = [each.name for each in OPERATIONS.values() if each.name.partition(" ")[0] in printing]
     return [name for name in of_operations if OPERATIONS[name].command] + list(_of_server())
 
 
-def schema_of_output(command: str) -> dict[str, Any]:
+def schema_of_output(command: str, commands: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON Schema of what a command prints with --json. Raises `UsageError` for one that prints none."""
     from ..service.answers import schema_of
 
-    if command not in commands_with_json():
-        known = commands_with_json()
-        raise UsageError(
-            f'"{command}" is no command that prints JSON; {hint(command, known)} (-o names a file)'
-        )
+    if command not in (known := with_json(commands)):
+        told = f'"{command}" is no command that prints JSON; {hint(command, known)} (-o names a file)'
+        raise UsageError(told)
     return {"$schema": DRAFT, "title": f"hpsearch {command} --json", **schema_of(_answer(command))}
 
 

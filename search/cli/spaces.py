@@ -57,6 +57,7 @@ def validate(
 
 
 def schema(
+    context: typer.Context,
     file: Annotated[Path | None, typer.Option("-o", help="Write the schema to this file.")] = None,
     force: options.Force = False,
     openapi: Annotated[
@@ -82,7 +83,8 @@ def schema(
     if (file := options.to_file(file)) is not None:
         outputs.check_output(file, force=force)
     if output is not None:
-        found = schema_of_output(output)
+        root: Any = context.find_root().command
+        found = schema_of_output(output, root.commands)
     else:
         found = _routes() if openapi else places.anywhere()(spaces.schema).to_json()
     text = json.dumps(found, indent=2)
@@ -94,7 +96,7 @@ def schema(
         printing.tell(f"wrote {file}")
         return
     printing.tell(f"wrote {file}; the first line of a space file names it:")
-    printing.tell(f"# yaml-language-server: $schema={output}")
+    printing.tell(f"# yaml-language-server: $schema={file}")
 
 
 def _routes() -> dict[str, Any]:

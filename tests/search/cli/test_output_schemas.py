@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from hpsearch.search.cli.app import app
-from hpsearch.search.cli.output_schemas import commands_with_json
+from hpsearch.search.cli.output_schemas import with_json
 from hpsearch.search.operations import control
 from hpsearch.storage.workspace import Workspace
 
-from ...support.outputs import check_output
+from ...support.outputs import COMMANDS, check_output
 from ...support.serving import searched
 
 PRINTED = {  # in this order: the last ones change the study
@@ -90,7 +90,7 @@ def test_what_commands_print_is_of_their_schemas(
 
 
 def test_every_command_that_prints_json_is_among_these() -> None:
-    assert PRINTED.keys() | ELSEWHERE.keys() == set(commands_with_json())
+    assert PRINTED.keys() | ELSEWHERE.keys() == set(with_json(COMMANDS))
     tests = Path(__file__).parents[1]
     for command, name in ELSEWHERE.items():
         texts = [file.read_text() for file in tests.rglob(name)]
