@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import math
 import re
 import reprlib
 from collections.abc import Iterable
-from typing import Annotated, Any, get_args
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -15,6 +18,10 @@ from pydantic_core import PydanticCustomError
 from .document import INTEGER_BOUND, with_whole_characters
 from .errors import shortened, visible
 from .expressions import Expression, ExpressionError
+
+if TYPE_CHECKING:
+    from pydantic import GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
 
 
 class Model(BaseModel):
@@ -25,14 +32,35 @@ class Model(BaseModel):
         frozen=True,
         strict=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
         serialize_by_alias=True,
     )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Add the help as `use_attribute_docstrings` does, which reads sources whenever a program starts."""
+        made = handler(core_schema)
+        described = handler.resolve_ref_schema(made)
+        for name, text in _help_of(cls).items():
+            described["properties"][cls.model_fields[name].alias or name]["description"] = text
+        return made
 
     @classmethod
     def file_keys(cls) -> list[str]:
         """The names of the fields in a file."""
         return [field.alias or name for name, field in cls.model_fields.items()]
+
+
+def _help_of(model: type[Model]) -> dict[str, str]:
+    """The texts below the fields of a model and of those that it extends, by the fields' names."""
+    found: dict[str, str] = {}
+    for each in reversed(model.__mro__[: model.__mro__.index(Model)]):
+        [definition] = ast.parse(inspect.getsource(each)).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, below in pairwise(definition.body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    found[name] = inspect.cleandoc(text)
+    return found
 
 
 def refuse(message: str, path: str = "") -> PydanticCustomError:
