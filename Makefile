@@ -38,9 +38,9 @@ wheel:  ## build the wheel and use it alone in a clean environment
 	$(INSTALL) --editable .
 	touch $@
 
-.venv/dev.stamp: .venv/run.stamp
+.venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[dev]'
-	touch $@
+	touch .venv/run.stamp $@
 
 # Four workers would each compile the same modules at once.
 .venv/compiled.stamp: .venv/dev.stamp
