@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from ..errors import UsageError
+from ..errors import SearchError, UsageError
+from ..service.place import Here, There
 from . import commands, options, places, printing
 
 if TYPE_CHECKING:
     from ...storage.wanted import Slots
-    from ..queue.view import MachineView, Moment, Queue, QueuedStudy
-    from ..service.home import Settings
+    from ...storage.workspace import Workspace
+    from ..queue.view import MachineView, Moment, Queue, QueuedStudy, Serving
 
+T = TypeVar("T")
 Priority = Annotated[
     Literal["high", "normal", "low"] | None,
     typer.Option(help="high goes before normal, normal before low.", show_default="normal"),
@@ -136,7 +139,9 @@ def queue(
     ] = False,
     lanes: Annotated[
         int | None,
-        typer.Option(min=1, help="Studies that share the machine evenly.", show_default="as in serve.yaml"),
+        typer.Option(
+            min=1, help="Show it as if so many studies shared the machine evenly.", show_default="as it is"
+        ),
     ] = None,
     storage: options.Storage = None,
     runs: options.Runs = None,
@@ -148,17 +153,15 @@ def queue(
     """
     from ..operations import queue as operations
 
-    at = places.place(storage, runs)
-    settings = server_settings()
-    count = settings.lanes if lanes is None else lanes
+    at = queue_of(storage, runs, lanes)
     if machine:
-        shown = at(operations.machine, lanes=count)
+        shown = at(operations.machine)
         if as_json:
             printing.print_json(shown.to_json())
         else:
             _print_machine(shown)
         return
-    found = at(operations.queue, lanes=count, settle=settings.settle)
+    found = at(operations.queue)
     if as_json:
         printing.print_json(found.to_json())
     elif not found.studies:
@@ -185,14 +188,49 @@ def slots_of(text: str) -> Slots:
     return Slots(**amounts)
 
 
-def server_settings() -> Settings:
-    """The settings of this user's server, where one was set up."""
-    import os
+def queue_of(
+    storage: str | None, runs: Path | None, lanes: int | None = None
+) -> Callable[[Callable[..., T]], T]:
+    """Who tells the queue of these studies: a server that was named, or the user's own; else this process.
 
+    With `lanes` this process does, as if so many studies shared the machine.
+    """
+    at = places.place(storage, runs)
+    if not isinstance(at, Here) or at.workspace is None:
+        return at
+    workspace = at.workspace
+
+    def ask(operation: Callable[..., T]) -> T:
+        from ..service.known import own_of
+
+        if lanes is None and (own := own_of(workspace)) is not None:
+            try:
+                from ..service.client.server import Server
+
+                with Server(own.url, own.token, uds=own.uds) as server:
+                    return There(server)(operation)
+            except SearchError as error:
+                if error.code not in ("server-unavailable", "extra"):
+                    raise
+                printing.say(f"{error}; this is the queue without what the server alone knows")
+        return at(operation, serving=_serving(workspace, lanes))
+
+    return ask
+
+
+def _serving(workspace: Workspace, lanes: int | None) -> Serving:
+    """What this user's server would go by."""
+    from ..queue.slots import Machine
+    from ..queue.view import Serving
     from ..service.home import Home, Settings
 
-    folder = os.environ.get("HPSEARCH_HOME") or "~/.local/state/hpsearch"
-    return Home.at().settings() if Path(folder).expanduser().is_dir() else Settings()
+    home = Home.known()
+    settings = Settings() if home is None else home.settings()
+    machine = Machine.here(lanes or settings.lanes, settings.settle, settings.ray_studies)
+    if home is None:
+        return Serving(machine)
+    server = None if workspace.file is not None else home.server  # which has all studies of a file
+    return Serving(machine, server, home.is_drained)
 
 
 def _print_queue(found: Queue) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import SearchError
 from . import options, places
-from .queue import clock, server_settings
+from .queue import clock, queue_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,12 +36,12 @@ def top(
     from . import views
     from .console import PlainConsole
 
-    at, console, settings = places.place(storage, runs), PlainConsole(), server_settings()
+    at, asked, console = places.place(storage, runs), queue_of(storage, runs), PlainConsole()
 
     def look() -> Table:
         listed = at(studies.list_studies)
         try:
-            queued = at(queue.queue, lanes=settings.lanes, settle=settings.settle).studies
+            queued = asked(queue.queue).studies
         except SearchError as error:
             if error.code != "server-version":
                 raise

@@ -8,25 +8,21 @@ from ...storage.database import open_tables
 from ...storage.workspace import Workspace
 from ..queue.observe import observe, with_times
 from ..queue.slots import Machine
-from ..queue.view import MachineView, Queue, Situation, view
+from ..queue.view import MachineView, Queue, Serving, Situation, view
 
 
-def queue(*, workspace: Workspace, lanes: int = 1, settle: float | None = None) -> Queue:
+def queue(*, workspace: Workspace, serving: Serving | None = None) -> Queue:
     """List the studies that services have, or that are searched now, in the order of the queue.
 
-    It is as a service with so many `lanes` on this machine sees it, whether one runs or not. `settle` is for
-    how many seconds a study runs there at least before it makes room for another.
+    It is as a service of this machine would see it: one that goes by `serving`, or else by nothing special.
     """
-    return view(situation_of(workspace, lanes, settle))
-
-
-def machine(*, workspace: Workspace, lanes: int = 1) -> MachineView:
-    """Show the cores, GPUs and memory of this machine, and which study has which."""
-    return view(situation_of(workspace, lanes)).machine
-
-
-def situation_of(workspace: Workspace, lanes: int, settle: float | None = None) -> Situation:
-    """The studies of a workspace as they are now."""
+    serving = serving or Serving(Machine.here())
     database = open_tables(workspace.url)
     studies = with_times(database, observe(workspace, database))
-    return Situation(studies, Machine.here(lanes, settle), time.time())
+    now = time.time()
+    return view(Situation(studies, serving.machine, now, serving.server, draining=serving.draining))
+
+
+def machine(*, workspace: Workspace, serving: Serving | None = None) -> MachineView:
+    """Show the cores, GPUs and memory of this machine, and which study has which."""
+    return queue(workspace=workspace, serving=serving).machine

@@ -77,6 +77,15 @@ class Queue(Value):
 
 
 @dataclass(frozen=True)
+class Serving:
+    """What a service goes by that has a queue."""
+
+    machine: Machine
+    server: str | None = None  # what it is called in the studies that it has; None: it has those of all
+    draining: bool = False  # whether it starts nothing
+
+
+@dataclass(frozen=True)
 class Situation:
     """What there is at one moment, and what a service knows of it besides."""
 

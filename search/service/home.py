@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -37,9 +38,7 @@ class Home:
 
         Raises `SearchError` where it cannot be made, or others may write in it.
         """
-        named = folder or os.environ.get("HPSEARCH_HOME")
-        state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-        path = Path(named or f"{state}/hpsearch").expanduser().absolute()
+        named, path = folder or os.environ.get("HPSEARCH_HOME"), _place(folder)
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = path.stat()
@@ -50,6 +49,35 @@ class Home:
             raise SearchError(f"cannot make the server's folder: {why(error)}", code="home") from error
         refuse_others(path, found)
         return cls(path)
+
+    @classmethod
+    def known(cls) -> Self | None:
+        """The home that `at` finds without a folder; None where it was never made."""
+        return cls.at() if _place().is_dir() else None
+
+    @property
+    def server(self) -> str:
+        """What the server of this home is called in the studies that it has."""
+        file = self.folder / "server-id"
+        with suppress(FileExistsError, OSError), file.open("x", encoding="utf-8") as stream:
+            stream.write(secrets.token_hex(8))
+        try:
+            return file.read_text(encoding="utf-8").strip() or "server"
+        except OSError as error:
+            raise SearchError(f"cannot read {file}: {why(error)}", code="home") from error
+
+    @property
+    def drained(self) -> Path:
+        """A file that is there while the server is drained."""
+        return self.folder / "drained"
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the server starts nothing: it was drained since the machine has started."""
+        try:
+            return bool(self.drained.stat().st_mtime >= psutil.boot_time())
+        except OSError:
+            return False
 
     @property
     def tokens(self) -> Path:
@@ -122,12 +150,11 @@ class Home:
         return [link for _, link in sorted(found, key=lambda each: -each[0])]
 
 
-def is_of_this_boot(file: Path) -> bool:
-    """Whether a file is there that was written since the machine has started."""
-    try:
-        return bool(file.stat().st_mtime >= psutil.boot_time())
-    except OSError:
-        return False
+def _place(folder: str | Path | None = None) -> Path:
+    """Where the home is."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    named = folder or os.environ.get("HPSEARCH_HOME") or f"{state}/hpsearch"
+    return Path(named).expanduser().absolute()
 
 
 def refuse_others(path: Path, found: os.stat_result) -> None:

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from ...storage.passwords import hidden
+from ...storage.workspace import Workspace
 from ..errors import SearchError, UsageError, why
 from .home import Home
 
@@ -27,6 +29,7 @@ class Place:
     url: str
     token: str | None
     uds: str | None = None
+    database: str | None = None  # that it serves, where that is known
 
 
 def file_of_servers() -> Path:
@@ -57,6 +60,17 @@ def find(server: str, token: str | None = None) -> Place:
             code="token-missing",
         )
     return Place(url, stored)
+
+
+def own_of(workspace: Workspace) -> Place | None:
+    """The server of this user that lives on this machine and serves this database; None where none does."""
+    database = database_of(workspace)
+    return next((each for each in _own() if each.database == database), None)
+
+
+def database_of(workspace: Workspace) -> str:
+    """What tells a database from others: its file, or its URL without a password."""
+    return hidden(workspace.url) if workspace.file is None else str(workspace.file.resolve())
 
 
 def store(url: str, token: str | None) -> Path:
@@ -100,9 +114,10 @@ def _own() -> list[Place]:
     """The servers of this user that live on this machine, the newest first."""
     found = []
     with suppress(SearchError):  # others may write there: nothing in it is to be trusted
-        for link in Home.at().links():
+        home = Home.known()
+        for link in [] if home is None else home.links():
             with suppress(KeyError, TypeError, json.JSONDecodeError):
-                found.append(Place(link["url"], link["token"], link.get("uds")))
+                found.append(Place(link["url"], link["token"], link.get("uds"), link.get("storage")))
     return found
 
 

@@ -31,6 +31,7 @@ from ..errors import SearchError, UsageError, why
 from .app import make_app
 from .guard import HARDENED, HEADER_BYTES, access
 from .home import Home, Settings
+from .known import database_of
 from .problems import MEDIA_TYPE, problem
 from .service import Service
 
@@ -114,7 +115,7 @@ def serve(
             "token": token,
             "pid": os.getpid(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "storage": workspace.file and str(workspace.file),
+            "storage": database_of(workspace),
         }
         home.write(link_file, json.dumps(link) + "\n")
         ending.callback(link_file.unlink, missing_ok=True)

@@ -208,14 +208,14 @@ class Server(Results):
         body |= {"slots": None} if lane else {}
         return self._as(Steering, self._call("PATCH", STUDY, body=body, study=study))
 
-    def queue(self, *, lanes: int = 1, settle: float | None = None) -> Queue:
-        """The studies in the order of the queue, and what is foreseen. Both settings are the server's own."""
+    def queue(self) -> Queue:
+        """The studies in the order of the queue, and what is foreseen."""
         from ...queue.view import Queue
 
         return self._as(Queue, self._get("/v1/queue"))
 
-    def machine(self, *, lanes: int = 1) -> MachineView:
-        """The server's cores, GPUs and memory, and which study has which. `lanes` are the server's own."""
+    def machine(self) -> MachineView:
+        """The server's cores, GPUs and memory, and which study has which."""
         from ...queue.view import MachineView
 
         return self._as(MachineView, self._get("/v1/machine"))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -35,7 +34,7 @@ from ...queue.decide import Entry, Start
 from ...queue.observe import Observed, observe, with_times
 from ...queue.slots import Machine, Need, Slice
 from ...queue.view import NORMAL, Queue, Situation, view
-from ..home import is_of_this_boot
+from ..home import Home
 from .drivers import (
     STOP_SECONDS,
     Child,
@@ -71,16 +70,15 @@ class Reconciler:
     ) -> None:
         self.workspace = workspace
         self.machine = machine
-        self._drained = home / "drained"  # a file that is there meanwhile, until a reboot
-        # Whether nothing is started, and what runs is put back.
-        self.draining = is_of_this_boot(self._drained)
+        self._drained = Home(home).drained
+        self.draining = Home(home).is_drained  # whether nothing is started, and what runs is put back
         self.moved: Callable[[Situation], None] = lambda situation: None  # told what each look has found
         self.changed = threading.Condition()  # notified after each look
         self.looks = 0
         self._home = home
         self._bundles = bundles or home / "bundles"
         self._now = now
-        self._server = _identity(home)
+        self._server = Home(home).server
         self._database = open_storage(workspace.url, create=True)
         self._presence = Presence(self._database.engine, self._server)
         self._gone: dict[str, float] = {}  # since when other servers are gone
@@ -431,14 +429,3 @@ class Reconciler:
             return change_wanted(self._database, name, lambda wanted: wanted and change(wanted))
         except (KeyError, StorageError):
             return None
-
-
-def _identity(home: Path) -> str:
-    """What the server of this home is called in the studies that it has."""
-    file = home / "server-id"
-    with suppress(FileExistsError, OSError), file.open("x", encoding="utf-8") as stream:
-        stream.write(secrets.token_hex(8))
-    try:
-        return file.read_text(encoding="utf-8").strip() or "server"
-    except OSError as error:
-        raise SearchError(f"cannot read {file}: {error.strerror}", code="home") from error

@@ -126,6 +126,21 @@ def test_what_cannot_be_served_is_said(
     assert not [*home.folder.glob("serve-*.json")] and Path("here").exists()
 
 
+def test_a_drained_server_says_so_at_its_start(tmp_path: Path) -> None:
+    home, said = Home.at(tmp_path / "home"), list[str]()
+    home.drained.touch()
+
+    def interrupt(url: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(
+            Workspace.at(str(tmp_path / "studies.db")), home=home, settings=Settings(),
+            address=Address(port=0), announce=said.append, opened=interrupt,
+        )  # fmt: skip
+    assert said[1] == 'it is drained, and starts nothing until POST /v1/drain says {"on": false}'
+
+
 def connect(url: str) -> socket.socket:
     host, _, port = url.removeprefix("http://").rpartition(":")
     return socket.create_connection((host, int(port)), timeout=10)
