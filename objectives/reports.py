@@ -81,21 +81,37 @@ class LineSplitter:
             self._cut(rest, number + len(others), lines)
         return lines
 
-    def first_of(self, piece: bytes, number: int) -> list[Line]:
-        """The first line that ends in this piece, whose other whole lines do not matter."""
+    def first_of(self, piece: bytes, number: int) -> tuple[list[Line], bytes]:
+        """The first line, or writing of it, that ends in a piece; and what of the piece follows."""
         ends = [place for end in (b"\n", b"\r") if (place := piece.find(end)) >= 0]
         if not ends:
             self._keep(piece)
-            return []
-        lines: list[Line] = []
-        first, newline, end = min(ends), piece.rfind(b"\n"), piece.rfind(b"\r")
+            return [], b""
+        first, lines = min(ends), list[Line]()
         self._cut(piece[: first + 1].removesuffix(b"\n"), number, lines)
         if piece[first : first + 1] == b"\n":
             lines += self.end(number)
-        self._rest.clear()
-        self._size = 0
-        self._anew = end > newline or (self._anew and newline < 0)
-        self._keep(piece[max(newline, end) + 1 :])
+        return lines, piece[first + 1 :]
+
+    def pass_over(self, piece: bytes, number: int) -> list[Line]:
+        """Leave out lines that do not matter, after `first_of`; but that a line written anew ends does.
+
+        A blank stands for all its writings in between.
+        """
+        lines: list[Line] = []
+        line, newline, after = piece.partition(b"\n")
+        if self._anew:
+            before, _, last = line.rpartition(b"\r")
+            if before.strip(b"\r"):
+                lines.append((b" ", number, Writing.REWRITTEN))
+            self._keep(last)
+            if not newline:
+                return lines
+            lines += self.end(number)
+        rest = after[after.rfind(b"\n") + 1 :] if newline else line
+        end = rest.rfind(b"\r")
+        self._anew = end >= 0
+        self._keep(rest[end + 1 :])
         return lines
 
     def _cut(self, part: bytes, number: int, lines: list[Line]) -> None:

@@ -141,9 +141,13 @@ def test_the_lines_between_the_first_and_the_rest_can_be_passed_over(
     whole.numbered(first, 1)
     some.numbered(first, 1)
     every = whole.numbered(b"".join(parts), 1)
-    few = some.first_of(b"".join(parts), 1)
+    few, after = some.first_of(b"".join(parts), 1)
     assert few == every[: len(few)]
     number = 1 + parts.count(b"\n")
+    passed = some.pass_over(after, number - after.count(b"\n"))
+    ended = [line for line in passed if line[2] is Writing.LAST]
+    assert ended == [line for line in every[len(few) :] if line[2] is Writing.LAST][: len(ended)]
+    assert len(passed) - len(ended) == any(line[2] is Writing.REWRITTEN for line in passed)
     assert some.numbered(b"b\n", number) == whole.numbered(b"b\n", number)
 
 

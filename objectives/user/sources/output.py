@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...base import REPORT_MARK, ScriptError
-from ...reports import LineSplitter, PrintedReport, ReportFinder, Writing, quoted
+from ...reports import Line, LineSplitter, PrintedReport, ReportFinder, Writing, quoted
 from ..output import Piece
 from .bars import PLACE, Bar, Stage
 from .base import MAX_LINE_LETTERS, STEP_NAMES, Arrived, Source, plain_text
@@ -48,16 +48,23 @@ class OutputSource(Source):
         found: list[PrintedReport] = []
         waited = 0.0
         for text, is_error, first in piece.chunks:
-            lines = self._lines[is_error]
-            matters = self._matters(text)
-            cut = lines.numbered if matters else lines.first_of
-            for line, number, writing in cut(text, first):
+            for line, number, writing in self._cut(text, first, self._lines[is_error]):
                 if reports := self._read(line, number, writing, is_error):
                     waited = max(waited, piece.waited[is_error])
                     found += reports
-            if not matters:
-                found += self._skip(is_error)
         return Arrived(found, waited)
+
+    def _cut(self, text: bytes, number: int, lines: LineSplitter) -> Iterator[Line]:
+        """The lines of a part of the output; those that cannot matter are passed over."""
+        if not self._matters(text):
+            first, after = lines.first_of(text, number)
+            yield from first
+            number += text.count(b"\n", 0, len(text) - len(after))
+            text = after
+            if not self._matters(text):
+                yield from lines.pass_over(text, number)
+                return
+        yield from lines.numbered(text, number)
 
     def end(self) -> Arrived:
         found: list[PrintedReport] = []
@@ -69,10 +76,6 @@ class OutputSource(Source):
     def _matters(self, text: bytes) -> bool:
         """Whether any line in a part of the output can matter."""
         return True
-
-    def _skip(self, is_error: bool) -> list[PrintedReport]:
-        """Leave out lines of a stream that do not matter."""
-        return []
 
     def _note(self, line: bytes, number: int) -> None:
         """Remember a line without the metric if it looks like a report; binary output never does."""
@@ -149,8 +152,8 @@ class AutoSource(OutputSource):
 
     def end(self) -> Arrived:
         found = [*super().end().found]
-        for is_error in self._objects:
-            found += self._skip(is_error)
+        for is_error, objects in self._objects.items():
+            found += [report for each in objects.end() for report in self._read_line(*each, is_error)]
         if self._json:
             found += map(self._after_lines, self._json_phases.end())
         else:
@@ -174,11 +177,6 @@ class AutoSource(OutputSource):
             report
             for each in objects.take(line, number, writing)
             for report in self._read_line(*each, is_error)
-        ]
-
-    def _skip(self, is_error: bool) -> list[PrintedReport]:
-        return [
-            report for each in self._objects[is_error].end() for report in self._read_line(*each, is_error)
         ]
 
     def _read_line(self, line: bytes, number: int, writing: Writing, is_error: bool) -> list[PrintedReport]:
