@@ -61,7 +61,8 @@ def report(*, workspace: Workspace, study: Sequence[str], form: Form = "html") -
         answers |= dict(_answers(workspace, snapshot))
     first = f"studies/{quote(names[0], safe='')}/report"
     if len(names) > 1:
-        first = f"compare?of={quote(','.join(names), safe='')}"
+        named = ",".join(quote(name, safe="") for name in names)
+        first = f"compare?of={quote(named, safe=',')}"
     return WrittenReport(names, form, report_html(answers, title=" and ".join(names), at=at, first=first))
 
 

@@ -13,6 +13,7 @@ import { FrozenSource, LiveSource } from "hpsearch/source.js";
 import { forget, taken } from "hpsearch/token.js";
 import { Freshness } from "hpsearch/parts/freshness.js";
 import { Help, useKeys } from "hpsearch/parts/keys.js";
+import { PickedBar } from "hpsearch/parts/picked.js";
 import { TokenForm } from "hpsearch/parts/token-form.js";
 import { found, go } from "hpsearch/routes.js";
 import { SCREENS } from "hpsearch/screens/all.js";
@@ -81,6 +82,7 @@ function Page({ source, onToken }) {
             : html`<h1>There is nothing here</h1><p><a href="#/">Everything that runs</a></p>`}
         <//>
       </main>
+      ${place !== "/compare" && html`<${PickedBar} />`}
       ${help && html`<${Help} keys=${keys} onClose=${() => setHelp(false)} />`}
     <//>
   `;

@@ -29,13 +29,14 @@ export function useEvents(hear) {
  * What a route answers, kept up to date.
  *
  * @param {string | null} path after v1/; null asks for nothing
- * @param {{kinds?: string[], study?: string | null, pages?: boolean, text?: boolean, every?: number}} [options]
- *   read again after an event of one of these kinds, about this study where one is named, and after so many ms;
+ * @param {{kinds?: string[], study?: string | null, trial?: number | null, pages?: boolean, text?: boolean, every?: number}} [options]
+ *   read again after an event of one of these kinds, about this study where one is named,
+ *   of events about a trial those about this one where it is, and after so many ms;
  *   `pages`: all of them as one array; `text`: as it is sent
  * @returns {{value: any, problem: any, loading: boolean, reload: () => void}} `value` stays while it is read
  *   again, and where that fails
  */
-export function useAnswer(path, { kinds = [], study = null, pages = false, text = false, every = 0 } = {}) {
+export function useAnswer(path, { kinds = [], study = null, trial = null, pages = false, text = false, every = 0 } = {}) {
   const source = useSource();
   const [state, set] = useState({ path: null, value: undefined, problem: null });
   const reload = useRef(() => {});
@@ -68,8 +69,8 @@ export function useAnswer(path, { kinds = [], study = null, pages = false, text 
     reload.current = soon;
     read();
     const forget = source.listen((event) => {
-      const matters = kinds.includes(event.kind) && (study === null || event.study === study);
-      if (matters || event.kind === "reset") soon();
+      const of = (study === null || event.study === study) && (trial === null || event.kind !== "trial" || event.data.trial.number === trial);
+      if ((kinds.includes(event.kind) && of) || event.kind === "reset") soon();
     });
     const ticking = every && !source.frozen ? setInterval(() => document.hidden || soon(), every) : 0;
     const seen = () => again && !document.hidden && soon();
@@ -81,7 +82,7 @@ export function useAnswer(path, { kinds = [], study = null, pages = false, text 
       document.removeEventListener("visibilitychange", seen);
       forget();
     };
-  }, [source, path, kinds.join(), study, pages, text, every]);
+  }, [source, path, kinds.join(), study, trial, pages, text, every]);
   const fits = state.path === path;
   return {
     value: fits ? state.value : undefined,

@@ -52,9 +52,11 @@ export function clock(moment, now = Date.now()) {
   return `${at.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${time}`;
 }
 
-/** An amount of memory. */
+/** An amount of memory, or the size of a file. */
 export function bytes(amount) {
-  return amount >= 2 ** 30 ? `${number(amount / 2 ** 30, 3)} GiB` : `${number(amount / 2 ** 20, 3)} MiB`;
+  if (amount < 1024) return counted(amount, "bytes");
+  const [size, unit] = [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]].find(([least]) => amount >= least) ?? [1, ""];
+  return `${number(amount / size, 3)} ${unit}`;
 }
 
 /** Numbers in few words: `0-3, 6`. */

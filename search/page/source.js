@@ -4,6 +4,7 @@
  *
  *   get(path)      what the route v1/PATH answers, as data (that of v1 for ""); rejects with a `Problem`
  *   list(path)     the same of a route that answers page by page: all pages as one array
+ *   part(path, begin)  the bytes of a text from a place on, from its end where that is negative, as {bytes, begin, size}
  *   send(method, path, body)   a change; a frozen source has none (`frozen` is true)
  *   ticket(path)   a link for a download, which works once
  *   listen(hear)   calls `hear({kind, data, study})` for each event; returns what ends that
@@ -12,6 +13,7 @@
  * States: "connecting", "live", "stale" (since when), "asleep" (hidden for a minute), "denied", "frozen".
  */
 
+import { Listeners } from "hpsearch/listeners.js";
 import { Stream } from "hpsearch/stream.js";
 
 const KEPT = 300; // answers that need not be sent again where they have not changed
@@ -28,20 +30,6 @@ export class Problem extends Error {
     this.issues = body?.issues ?? [];
     this.needs = body?.needs ?? null;
     this.nextSteps = body?.next_steps ?? [];
-  }
-}
-
-/** A number of listeners. */
-class Listeners {
-  #all = new Set();
-
-  add(/** @type {Function} */ hear) {
-    this.#all.add(hear);
-    return () => this.#all.delete(hear);
-  }
-
-  tell(/** @type {any} */ ...what) {
-    for (const hear of [...this.#all]) hear(...what);
   }
 }
 
@@ -93,6 +81,15 @@ export class LiveSource {
     return (await this.#checked(path, {})).text();
   }
 
+  async part(path, begin) {
+    const range = begin < 0 ? `bytes=${begin}` : `bytes=${begin}-`;
+    const answer = await this.#fetch(path, { headers: { Range: range } });
+    const [, at, size] = /bytes (\*|\d+).*\/(\d+)/.exec(answer.headers.get("Content-Range") ?? "") ?? [];
+    if (answer.status === 416) return { bytes: new Uint8Array(), begin: Number(size), size: Number(size) };
+    const bytes = new Uint8Array(await (await this.#passed(answer)).arrayBuffer());
+    return { bytes, begin: Number(at ?? 0), size: Number(size ?? bytes.length) };
+  }
+
   async send(method, path, body, headers = {}) {
     const options = { method, headers: { ...headers } };
     if (body !== undefined) {
@@ -129,7 +126,10 @@ export class LiveSource {
   }
 
   async #checked(path, options) {
-    const answer = await this.#fetch(path, options);
+    return this.#passed(await this.#fetch(path, options));
+  }
+
+  async #passed(/** @type {Response} */ answer) {
     if (answer.ok || answer.status === 304) return answer;
     const problem = new Problem(answer.status, await answer.json().catch(() => null));
     if (answer.status === 401) this.#show({ state: "denied", since: Date.now(), why: problem.message });
@@ -201,6 +201,12 @@ export class FrozenSource {
 
   text(path) {
     return this.get(path);
+  }
+
+  async part(path, begin) {
+    const bytes = new TextEncoder().encode(await this.get(path));
+    const from = begin < 0 ? Math.max(0, bytes.length + begin) : Math.min(begin, bytes.length);
+    return { bytes: bytes.subarray(from), begin: from, size: bytes.length };
   }
 
   async send() {

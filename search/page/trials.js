@@ -19,7 +19,7 @@ export function curvesPath(study, trials, after = null) {
 }
 
 /** A number that JSON has no word for. */
-const finite = (value) => (typeof value === "string" ? Number(value.replace("inf", "Infinity")) : value);
+export const finite = (value) => (typeof value === "string" ? Number(value.replace("inf", "Infinity")) : value);
 
 /**
  * @returns {{rows: any[], curves: Map<number, {step: number[], value: number[]}>, loading: boolean, problem: any}}

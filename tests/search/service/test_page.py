@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("fastapi")
 
-from hpsearch.search.operations import report, run, show
+from selenium.webdriver.support.wait import WebDriverWait
+
+from hpsearch.search.operations import report, run, show, winner
 from hpsearch.search.service.home import Home, Settings
 from hpsearch.search.service.service import Service
+from hpsearch.spaces import Spec
 from hpsearch.storage.workspace import Workspace
 
 from ...support.browsing import complaints, see
@@ -41,10 +45,21 @@ def train(trial):
     return (trial.params["x"] - 0.3) ** 2
 """
 
+TUNED = """\
+def train(trial):
+    value = (trial.params["x"] - 0.3) ** 2 + trial.seed % 7 / 1000
+    for step in range(1, 10):
+        trial.report(value + 1 / step, step)
+    return value
+"""
+
 
 @dataclass
 class Served:
-    """A served workspace, in which the study `moving` is searched as far as a test lets it."""
+    """A served workspace, in which the study `moving` is searched as far as a test lets it.
+
+    The search of `tuned` is over, with a winner that is confirmed, and so is that of `guess`, without.
+    """
 
     url: str
     service: Service
@@ -66,6 +81,21 @@ class Served:
             chrome.execute_script("location.hash = arguments[0]", place)
 
 
+def over(folder: Path) -> Iterator[Spec]:
+    """The spaces of the searches that are over."""
+    (folder / "tuned.py").write_text(TUNED)
+    about: dict[str, Any] = {
+        "objective": f"{folder / 'tuned.py'}:train",
+        "parameters": {"x": {"min": 0.0, "max": 1.0}, "size": 64},
+    }
+    stopping = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
+    confirm, budget = {"top": 2, "seeds": 2}, {"trials": 6}
+    yield small(
+        name="tuned", baseline={"x": 0.9}, early_stopping=stopping, confirm=confirm, budget=budget, **about
+    )
+    yield small(name="guess", budget={"trials": 1}, **about)
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("page")
@@ -82,6 +112,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         patch.setattr(
             "hpsearch.search.operations.run.make_backend", lambda name, *of: InProcessBackend(*of[:2])
         )
+        for finished in over(folder):
+            run.run(workspace=workspace, space=finished, watcher=Recorder())
         found = Served(url, service, folder, service.tokens.mint("owner", "admin"))
         search = Thread(
             target=run.run, kwargs={"workspace": workspace, "space": space, "watcher": Recorder()}
@@ -137,4 +169,119 @@ def test_a_report_opens_without_a_server_and_replays_the_search(
     see(chrome, "0 s: ")
     chrome.execute_script("location.hash = '/studies/moving?tab=trials'")
     see(chrome, "why it ended", "report of")
+    assert complaints(chrome) == []
+
+
+def press(chrome: webdriver.Chrome, selector: str) -> None:
+    """Press what a selector names, wherever it is on the page."""
+    chrome.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
+def test_a_trial_tells_its_story_and_is_tried_with_changes(chrome: webdriver.Chrome, served: Served) -> None:
+    log = served.folder / "runs" / "tuned" / "1" / "output.log"
+    log.write_bytes("\x1b[32mepoch 1\x1b[0m of 2\n 10 %\r 50 %\r100 %\nepoch 2 of 2: größer\n".encode())
+    complaints(chrome)
+    served.open(chrome, "/studies/tuned/trials/0")
+    see(chrome, "Trial 0", "baseline", "The baseline of the space", "It has printed nothing", "rank among")
+    chrome.find_element("tag name", "body").send_keys("j")
+    see(chrome, "Trial 1", "drawn at random".capitalize(), "epoch 1 of 2\n100 %\nepoch 2 of 2: größer")
+    see(chrome, "winner", "the same in all", "64")
+    chrome.find_element("css selector", "input[type=search]").send_keys("EPOCH")
+    see(chrome, "1 of 2")
+    chrome.find_element("css selector", "input[type=search]").send_keys("\n")
+    see(chrome, "2 of 2")
+    assert [entry for entry in complaints(chrome) if "/log" not in entry] == [], "trial 0 has no log"
+    last = len(show.trials(workspace=served.service.workspace, study="tuned").rows)
+    chrome.find_element("xpath", "//button[text()='Try with changes']").click()
+    see(chrome, "0 to 1")
+    field = chrome.find_element("css selector", "dialog input")
+    field.clear()
+    field.send_keys("7")
+    press(chrome, "dialog button[type=submit]")
+    see(chrome, "x: ", "7")
+    field.clear()
+    field.send_keys("0.25")
+    see(chrome, "It differs in x")
+    press(chrome, "dialog button[type=submit]")
+    see(chrome, f"Trial {last}", "waiting", "Enqueued")
+
+
+def test_picked_trials_and_named_studies_are_compared(chrome: webdriver.Chrome, served: Served) -> None:
+    served.open(chrome, "/studies/tuned/trials/0")
+    for number in (0, 2):
+        see(chrome, f"Trial {number}")
+        press(chrome, ".pick input")
+        see(chrome, f"Compare {1 if number == 0 else 2}")
+        chrome.execute_script("location.hash = arguments[0]", "/studies/tuned/trials/2")
+    press(chrome, ".picked-bar a")
+    text = see(chrome, "Parameters", "trial 0", "trial 2", "0.9", "the same in all")
+    assert text.index("x\t0.9") < text.index("the same in all") < text.index("size")
+    assert chrome.current_url.endswith("#/compare?of=tuned:0,tuned:2")
+    press(chrome, ".segments button:nth-child(2)")
+    WebDriverWait(chrome, 60).until(
+        lambda _: chrome.find_elements("css selector", ".plot[aria-label*='seconds, at the mean pace']")
+    )
+    field = chrome.find_element("css selector", "form.entry input")
+    field.clear()
+    field.send_keys("tuned, tuned:1, 3, nothing\n")
+    see(
+        chrome,
+        "What they found",
+        "the winner".replace("the ", ""),
+        'there is no study "nothing"',
+        "trial 1",
+        "trial 3",
+    )
+    press(chrome, ".bad-card button")
+    WebDriverWait(chrome, 60).until(lambda _: "nothing" not in chrome.current_url)
+    assert chrome.current_url.endswith("#/compare?of=tuned,tuned:1,tuned:3")
+
+
+def test_a_winner_says_how_sure_it_is_and_is_downloaded(
+    chrome: webdriver.Chrome, served: Served, tmp_path: Path
+) -> None:
+    chrome.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)}
+    )
+    found = winner.winner(workspace=served.service.workspace, study="tuned")
+    served.open(chrome, "/studies/tuned/winner")
+    text = see(
+        chrome,
+        "How it was confirmed",
+        "2 new seeds",
+        f"trial {found.trial} winner",
+        "hpsearch train tuned.yaml",
+    )
+    assert found.value is not None and f"{found.value.value:.5g}" in text
+    assert "provenance" in see(chrome, "Recipe", "x: ")
+    chrome.find_element("xpath", "//button[text()='Download']").click()
+    path = tmp_path / f"tuned-{found.trial}.zip"
+    WebDriverWait(chrome, 60).until(lambda _: path.exists(), "nothing was downloaded")
+    with zipfile.ZipFile(path) as archive:
+        assert "winner.json" in archive.namelist()
+    chrome.execute_script("location.hash = '/studies/guess/winner'")
+    see(chrome, "Not confirmed", "which flatters it", "Nothing was trained again")
+    button = chrome.find_element("xpath", "//button[text()='Download']")
+    assert not button.is_enabled(), "it has to be asked for"
+    press(chrome, "[aria-labelledby=take] input")
+    chrome.find_element("xpath", "//button[text()='Download']").click()
+    WebDriverWait(chrome, 60).until(lambda _: (tmp_path / "guess-0.zip").exists(), "nothing was downloaded")
+
+
+def test_a_report_shows_a_trial_a_winner_and_a_comparison(
+    chrome: webdriver.Chrome, served: Served, tmp_path: Path
+) -> None:
+    written = report.report(workspace=served.service.workspace, study=["tuned"])
+    (tmp_path / "report.html").write_text(written.text)
+    chrome.get("about:blank")
+    complaints(chrome)
+    chrome.get((tmp_path / "report.html").as_uri())
+    for place, wanted in (
+        ("/studies/tuned/trials/0", ("Trial 0", "baseline", "The baseline of the space", "Curve")),
+        ("/studies/tuned/winner", ("How it was confirmed", "2 new seeds", "hpsearch export tuned", "Recipe")),
+        ("/compare?of=tuned:0,tuned:1", ("trial 0", "trial 1", "the same in all")),
+    ):
+        chrome.execute_script("location.hash = arguments[0]", place)
+        text = see(chrome, *wanted)
+        assert "does not hold" not in text and "Download" not in text and "Try with changes" not in text
     assert complaints(chrome) == []
