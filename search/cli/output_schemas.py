@@ -28,7 +28,7 @@ def schema_of_output(command: str, commands: Mapping[str, Any]) -> dict[str, Any
     if command not in (known := with_json(commands)):
         told = f'"{command}" is no command that prints JSON; {hint(command, known)} (-o names a file)'
         raise UsageError(told)
-    return {"$schema": DRAFT, "title": f"hpsearch {command} --json", **schema_of(_answer(command))}
+    return schema_of(_answer(command)) | {"$schema": DRAFT, "title": f"hpsearch {command} --json"}
 
 
 def _answer(command: str) -> Any:

@@ -57,6 +57,7 @@ class Service:
     notifier: Notifier  # who tells them
     url: str | None = None  # of its page, once it listens
     tickets: Tickets = field(default_factory=Tickets)
+    is_leaving: bool = False  # whether the server ends
 
     @classmethod
     def at(cls, workspace: Workspace, home: Home, settings: Settings | None = None) -> Service:
@@ -113,5 +114,6 @@ class Service:
 
     def leave(self) -> None:
         """End what would else hold up the end of the server."""
+        self.is_leaving = True
         for part in self.parts:
             part.leave()

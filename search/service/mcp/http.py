@@ -18,6 +18,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from ....spaces import Spec
 from ..client.server import Server
 from ..place import There
+from ..service import Service
 from ..tokens import Caller
 from .protocol import make_server
 from .tools import Planned, Tools
@@ -34,8 +35,8 @@ _calling: ContextVar[tuple[Server, Caller]] = ContextVar("calling")
 class Mcp:
     """The tools of one server, while its loop runs."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, app: App, service: Service) -> None:
+        self._app, self._service = app, service
         self._planned: dict[str, Planned] = {}  # by the name of a token
         protocol = make_server(self._tools, lambda: _calling.get()[1].scopes)
         self._manager = StreamableHTTPSessionManager(protocol, json_response=True, stateless=True)
@@ -68,7 +69,7 @@ class Mcp:
     def _tools(self) -> Tools:
         server, caller = _calling.get()
         planned = self._planned.setdefault(caller.name, Planned())
-        return Tools(There(server), files=False, planned=planned)
+        return Tools(There(server), False, planned, lambda: self._service.is_leaving)
 
 
 class _Own(Server):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,6 +45,7 @@ class Local:
     def __init__(self, workspace: Workspace) -> None:
         self._here = Here(workspace)
         self._queue: Reconciler | None = None
+        self._lock = threading.Lock()  # tools work in threads
 
     @property
     def name(self) -> str:
@@ -68,13 +70,14 @@ class Local:
 
         workspace = self._here.workspace
         assert workspace is not None
-        if self._queue is None:
-            home = Home.at()
-            settings = home.settings()
-            machine = Machine.here(settings.lanes, settings.settle, settings.ray_studies)
-            self._queue = Reconciler(workspace, home.folder, machine, bundles=home.bundles)
-            self._queue.start()
-        self._queue.poke()
+        with self._lock:
+            if self._queue is None:
+                home = Home.at()
+                settings = home.settings()
+                machine = Machine.here(settings.lanes, settings.settle, settings.ray_studies)
+                self._queue = Reconciler(workspace, home.folder, machine, bundles=home.bundles)
+                self._queue.start()
+            self._queue.poke()
 
 
 def serve_here(workspace: Workspace) -> None:

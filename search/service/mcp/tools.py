@@ -10,6 +10,7 @@ import hashlib
 import json
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +22,7 @@ from ....spaces import Spec, shipped, shipped_text
 from ....spaces.document import STDIN
 from ....spaces.loader import Text
 from ....storage import StorageError
-from ...errors import UsageError
+from ...errors import SearchError, UsageError
 from ...operations import control, export, forecast, queue, show, spaces, steer, studies, submit
 from ...operations import plan as plans
 from ...operations import winner as winners
@@ -86,6 +87,7 @@ class Tools:
     place: Place
     files: bool  # whether paths name files of the agent's own machine
     planned: Planned = field(default_factory=Planned)
+    leaving: Callable[[], bool] = lambda: False  # whether waiting has to end
 
     @tool("read")
     def list_studies(
@@ -346,6 +348,8 @@ class Tools:
         first = now = await in_thread(waiting.Look.at, self.place, study)
         known = first.best if best is None else best
         while time.monotonic() - began < seconds and not waiting.is_enough(now, known, states):
+            if self.leaving():
+                raise SearchError("the server ends; the search goes on: call wait again", code="leaving")
             await anyio.sleep(LOOK_SECONDS)
             now = await in_thread(waiting.Look.at, self.place, study)
         took = time.monotonic() - began

@@ -23,7 +23,8 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._lock:
             if self._mcp is None:
-                self._mcp = (await asyncio.to_thread(_load))(scope["app"])
+                made = await asyncio.to_thread(_load)
+                self._mcp = made(scope["app"], scope["app"].state.service)
         await self._mcp.answer(scope, receive, send)
 
     async def close(self) -> None:

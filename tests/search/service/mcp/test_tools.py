@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hpsearch.search.errors import SearchError
 from hpsearch.search.operations import OPERATIONS, run
 from hpsearch.search.service.mcp.protocol import make_server
 from hpsearch.search.service.mcp.tools import TOOLS, Tools
@@ -165,6 +166,14 @@ def test_resources_and_the_prompt(workspace: Workspace) -> None:
         assert "fit.py" in said.messages[0].content.text  # type: ignore[union-attr]
 
     drive(lambda: served(workspace), task)
+
+
+def test_a_wait_ends_where_the_server_does(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    tools = Tools(Here(workspace), files=True, leaving=lambda: True)
+    tools.submit(tools.propose_space("train.py"), trials=2)
+    with pytest.raises(SearchError, match="the search goes on: call wait again"):
+        asyncio.run(tools.wait("train"))
 
 
 @pytest.fixture(scope="module")
