@@ -180,6 +180,9 @@ class Execution(Model):
     keep: NotNegative = 3
     """Trials whose checkpoints stay on disk, best first; trials to be confirmed keep theirs too."""
 
+    price_per_hour: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """What an hour of a GPU costs, or of the machine where trials have none; reports tell what was spent."""
+
     @model_validator(mode="after")
     def _check(self) -> Execution:
         ranks = self.processes_per_trial

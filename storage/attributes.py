@@ -25,6 +25,8 @@ from .trial_attrs import (
     THREADS,
     TOOK,
     TRAINED,
+    USED,
+    USED_BEFORE_AUDIT,
 )
 
 Sound = Callable[[Any], bool]
@@ -65,6 +67,8 @@ _TRIAL: dict[str, Sound] = {
 _TRIAL_SYSTEM: dict[str, Sound] = {
     **dict.fromkeys((TRAINED, THREADS), is_count),
     TOOK: is_seconds,
+    USED: lambda value: _is_usage(value),
+    USED_BEFORE_AUDIT: lambda value: _is_usage(value),
     ASKED: lambda value: type(value) is dict and is_text(value.get("request")),
     STOPPED: lambda value: type(value) is dict and is_text(value.get("kind")) and is_text(value.get("why")),
     LEASE: lambda value: (
@@ -73,6 +77,11 @@ _TRIAL_SYSTEM: dict[str, Sound] = {
         and all(sound(value[key]) for key, sound in _LEASE.items())
     ),
 }
+
+
+def _is_usage(value: Any) -> bool:
+    """Whether it is a list of five amounts, of which some may be unknown."""
+    return type(value) is list and len(value) == 5 and all(each is None or is_seconds(each) for each in value)
 
 
 def _is_event(value: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..engine.driver import Driver
 from ..engine.running import Assignment, Failure
+from ..trials.usage import Usage
 from .worker.channel import Message
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def deliver(driver: Driver, message: Message) -> str | None:
     number: int = message["number"]
     if number not in driver.running:
         return "the trial has ended"  # for another reason, before its worker knew
+    if (used := message.get("used")) is not None:
+        driver.running[number].used = Usage.from_list(used)
     for kind, text in message.get("remarks", ()):
         driver.remark(number, kind, text)
     for name, value in message.get("attributes", {}).items():

@@ -22,6 +22,7 @@ from .base import as_message, deliver, setup_of
 from .packing import check_pack, pack_after, pack_size
 from .resources import WorkerShare, room_for, share, this_machine, visible_gpus
 from .worker.channel import Message
+from .worker.meter import Holding
 from .worker.process import TICK_SECONDS, TrialLimits, Worker, WorkerPlace, environment
 
 
@@ -107,7 +108,8 @@ class LocalWorkers:
 
     def _started(self, slot: int) -> Worker:
         surroundings = environment(self._share.threads) | devices_of(slot, self._share.gpus, visible_gpus())
-        return Worker({**self._setup, "pack": self.pack}, self._limits, surroundings, os.getcwd())
+        holding = Holding.of(self._share.cpus, self._share.gpus, surroundings)
+        return Worker({**self._setup, "pack": self.pack}, self._limits, surroundings, os.getcwd(), holding)
 
 
 class LocalBackend:

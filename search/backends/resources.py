@@ -95,7 +95,7 @@ def gpu_memory() -> int | None:
     try:
         pynvml.nvmlInit()
         try:
-            devices = map(_nvml_device, visible_gpus())
+            devices = map(nvml_device, visible_gpus())
             return min(
                 (int(pynvml.nvmlDeviceGetMemoryInfo(device).total) for device in devices), default=None
             )
@@ -105,7 +105,7 @@ def gpu_memory() -> int | None:
         return None
 
 
-def _nvml_device(name: str) -> Any:
+def nvml_device(name: str) -> Any:
     """NVML's handle of a device that CUDA_VISIBLE_DEVICES names: by its number, or its (MIG) UUID."""
     import pynvml
 

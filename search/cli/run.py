@@ -49,6 +49,9 @@ def run(
     strategy: options.Strategy = None,
     zero_stage: options.ZeroStage = None,
     max_memory: Annotated[str | None, typer.Option(help="Memory limit per trial: 4GiB, 500MiB.")] = None,
+    price_per_hour: Annotated[
+        float | None, typer.Option(help="What an hour of a GPU costs, or of this machine without GPUs.")
+    ] = None,
     ray_address: Annotated[
         str | None, typer.Option(help="The Ray cluster to run on: host:port, or auto on one of its nodes.")
     ] = None,

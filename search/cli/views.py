@@ -113,6 +113,8 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
         head.append(f"  at {position(row.last_step, report.resource)}", style="dim")
     if row.seconds is not None:
         head.append(f"  {duration(row.seconds)}", style="dim")
+    if report.used is not None and (used := _used(report)):
+        head.append(f"  {used}", style="dim")
     if marked := _marked(row):
         head.append(f"  {marked}", style="cyan")
     parts: list[RenderableType] = [head]
@@ -135,6 +137,14 @@ def trial_screen(report: TrialReport, most: int | None) -> Group:
     if report.traceback:
         parts += _section("traceback", Text(report.traceback))
     return Group(*parts)
+
+
+def _used(report: TrialReport) -> str:
+    """The GPUs and the energy of a trial."""
+    hours, energy = report.row.gpu_hours, report.row.watt_hours
+    parts = [f"{duration(3600 * hours)} of GPUs"] if hours else []
+    parts += [f"{energy:.3g} Wh ({' and '.join(report.measured)})"] if energy is not None else []
+    return "  ".join(parts)
 
 
 def _section(title: str, content: RenderableType) -> list[RenderableType]:
@@ -228,6 +238,8 @@ def number(value: float | None) -> str:
 
 def _facts(report: StudyReport) -> Table:
     """The best and the budget, a line each."""
+    from ..results.cost import cost_in_words
+
     rows: list[tuple[str, str | Text]] = []
     if report.best is None:
         rows.append(("best", Text("no trial has run to its end yet", style="yellow")))
@@ -249,6 +261,10 @@ def _facts(report: StudyReport) -> Table:
         last = f" for {room.last_for}" if room.last_for and room.times == 1 else last
         told = f"{counted(room.times, 'times')}{last}; {room.lost_seconds:g} s lost, no number changed"
         rows.append(("made room", Text(told)))
+    if report.cost is not None:
+        rows += [
+            ("cost" if index == 0 else "", line) for index, line in enumerate(cost_in_words(report.cost))
+        ]
     return grid(rows)
 
 

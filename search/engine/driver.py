@@ -284,6 +284,7 @@ class Driver(SearchState):
             (promotion.promote if decision.audited is None else promotion.leave)(self.trials[number])
         if decision.audited is not None:
             mark_audited(self._storage, self.trials[number], decision.audited.reason)
+            self._lifecycle.accounts.audit(self.trials[number], running)
         if isinstance(decision, Requeue):
             self.requeue(number)
             return decision.reason
@@ -334,6 +335,7 @@ class Driver(SearchState):
             self._lifecycle.stop_all_paused(MAX_ENDED_PER_TICK)
         if (message := self._clock.tick()) is not None:
             self.say(message)
+        self._lifecycle.accounts.tick(self.running.values())
         self._lifecycle.flush()
         self._inbox.look()
         if self.paused and self._clock.is_overdue:

@@ -52,6 +52,8 @@ from ..trials.advice import when_worse, with_advice
 from ..trials.export import document, render, seed_of
 from ..trials.reports import read_reports
 from ..trials.stops import Stop, failed
+from ..trials.usage import Usage
+from .accounts import UsageAccounts
 from .clock import SearchClock
 from .confirmation_size import ConfirmationSize
 from .costs import COST_ATTR
@@ -98,6 +100,7 @@ class TrialLifecycle:
         self._on_end = on_end
         self.tally = Tally(spec, storage)
         self.running: dict[int, RunningTrial] = {}
+        self.accounts = UsageAccounts(storage, clock.now)
         self.cancelled: list[int] = []  # trials that have ended while their workers still run them
 
     def replan(self, spec: Spec) -> StudyPromotion | None:
@@ -194,7 +197,8 @@ class TrialLifecycle:
         return self._restore_progress(self._configured(waiting._trial_id), waiting)
 
     def assignment(self, running: RunningTrial) -> Assignment:
-        """What the worker of a trial needs."""
+        """What the worker of a trial needs, which has it now."""
+        running.is_assigned = True
         return Assignment(
             number=running.number,
             params=nested(self.spec.space.passed(running.config)),
@@ -264,7 +268,9 @@ class TrialLifecycle:
         return running
 
     def _register(self, trial: optuna.Trial, config: dict[str, Any]) -> RunningTrial:
-        self.running[trial.number] = running = RunningTrial(trial, config, now=self.clock.now)
+        running = RunningTrial(trial, config, now=self.clock.now)
+        running.used_before = Usage.of(self.trials[trial.number]) or Usage()
+        self.running[trial.number] = running
         self.clock.counts = True
         return running
 
@@ -288,6 +294,8 @@ class TrialLifecycle:
 
     def requeue_all(self) -> None:
         """Requeue the trials that run in the study, while no worker runs any."""
+        for running in self.running.values():
+            self.accounts.note(running)
         self.running.clear()
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if not at_rung(trial):
@@ -310,6 +318,7 @@ class TrialLifecycle:
         took = running.seconds if running.attempt.seconds is None else running.attempt.seconds
         took += self.trials[running.number].system_attrs.get(TOOK, 0.0)
         self.storage.set_trial_system_attr(running.trial._trial_id, TOOK, round(took, 3))
+        self.accounts.note(running)
         if running.trained > (self.trials[running.number].last_step or 0):
             self.storage.set_trial_system_attr(running.trial._trial_id, TRAINED, running.trained)
 

@@ -144,6 +144,7 @@ class TrialQueue:
             stop = self._promotion.stop_of_paused(trial)
             self._promotion.leave(trial)
             mark_audited(self._lifecycle.storage, trial, stop.reason)
+            self._lifecycle.accounts.audit(trial)
             self._lifecycle.storage.requeue(trial.number)
         if drawn:
             self._lifecycle.say(f"the search is over; {len(drawn)} of its paused trials resume for the audit")

@@ -14,6 +14,7 @@ from optuna.trial import FrozenTrial
 
 from ...storage.trial_attrs import AT_RUNG, AUDITED, CONFIRMS, CONFIRMS_SEED, EVENTS, has_reported
 from ..trials.stops import Stop, ended_by_objective, out_of_memory
+from ..trials.usage import Usage
 from .costs import Attempt
 
 FailureKind = Literal[
@@ -81,6 +82,9 @@ class RunningTrial:
     attempt: Attempt = field(default_factory=Attempt)
     attempts: int = 1
     metrics: dict[str, float] = field(default_factory=dict)
+    used_before: Usage = field(default_factory=Usage)  # of machines, in earlier attempts
+    used: Usage | None = None  # in this one, as its worker said last; None: it has said nothing
+    is_assigned: bool = False  # whether a worker has it
     has_left_out: bool = False  # whether one of its reports was left out, as it was not finite
     now: Callable[[], float] = time.monotonic  # the search's clock
     started: float = field(init=False)

@@ -31,7 +31,7 @@ from optuna.trial import FrozenTrial
 from ...spaces import Spec
 from ...spaces.samplers import GP, TPE
 from ...storage.files import CONFIG, METRICS, study_folder
-from ...storage.trial_attrs import AT_RUNG, EVENTS, TOOK
+from ...storage.trial_attrs import AT_RUNG, EVENTS, TOOK, USED, USED_BEFORE_AUDIT
 from ...storage.workspace import Workspace
 from ..engine.costs import COST_ATTR
 from ..engine.guardian import TEMPORARY_PREFIX
@@ -44,6 +44,7 @@ from ..values import Value
 MARK = "HPSEARCH_KILL_TEST"  # an environment variable of a search, inherited by every process that it starts
 POLL_SECONDS = 0.005  # between two looks at a search that is about to be killed
 CLEANUP_SECONDS = 10.0  # after a kill, for all processes to end and all running trials to be requeued
+UNEQUAL = (COST_ATTR, EVENTS, TOOK, USED, USED_BEFORE_AUDIT)  # attributes that two runs may have otherwise
 ATTRIBUTE = "attribute "  # the beginning of an attribute's name among the facts of a trial
 HANG_FACTOR = 10.0  # a killed search hangs if it takes this many times as long as an undisturbed one,
 MIN_HANG_SECONDS = 120.0
@@ -285,7 +286,7 @@ def facts(trial: FrozenTrial, unit: str) -> Facts:
     attributes: Mapping[str, Any] = trial.user_attrs | trial.system_attrs
     for name, value in sorted(attributes.items()):
         # More attempts may print more output, and no two trainings take equally long.
-        if not name.startswith("artifacts:") and name not in (COST_ATTR, EVENTS, TOOK):
+        if not name.startswith("artifacts:") and name not in UNEQUAL:
             known[ATTRIBUTE + name] = json.dumps(value, sort_keys=True)
     # Of these events a kill causes one: that a checkpoint was not whole.
     events = (event for event in trial.user_attrs.get(EVENTS, ()) if event["kind"] != "started_over")

@@ -7,7 +7,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
@@ -24,6 +24,7 @@ from ...storage import checks
 from ...storage.workspace import Workspace
 from ..backends.resources import machine_memory, share, this_machine, visible_gpus
 from ..backends.tools import answer_of, start_tool
+from ..backends.worker.energy import Packages, gpu_joules
 from ..errors import SearchError, UsageError
 from ..formatting import gibibytes
 
@@ -59,11 +60,25 @@ def machine_checks(workspace: Workspace, *, spec: Spec | None, ray: bool) -> Ite
         yield disk_check(_existing(workspace.runs))
         yield clock_check(_existing(workspace.runs))
         yield devices_check(torch)
+        yield energy_check(visible_gpus())
     finally:
         torch.kill()
         torch.communicate()
     if ray:
         yield ray_check()
+
+
+def energy_check(gpus: Sequence[str]) -> Check:
+    """Whose energy trials measure here; a search needs none of it."""
+    read: list[str] = []
+    lacks: list[str] = []
+    if gpus:
+        is_read = gpu_joules(gpus) is not None
+        (read if is_read else lacks).append("GPUs" if is_read else "the GPUs have no counter that NVML reads")
+    obstacle = Packages().obstacle
+    (read if obstacle is None else lacks).append(obstacle or "the CPU package")
+    found = f"measured of {' and '.join(read)}" if read else "not measured"
+    return Check("energy", "ok", "; ".join([found, *lacks]))
 
 
 def package_checks() -> Iterator[Check]:

@@ -18,7 +18,9 @@ from ..scheduling.standings import RungResult, bracket_of, rung_results, stoppin
 from ..trials.advice import advice_after
 from ..trials.events import events_of
 from ..trials.records import TrialRecord
+from ..trials.usage import Usage
 from ..values import NextStep, Value, merged
+from .cost import StudyCost, cost_of
 from .importance import Importance, importances_of
 from .next_steps import consumed_in, elapsed_in, exhausted, is_over, steps_of_search, steps_of_study
 from .ranges import NarrowRange, narrow_ranges
@@ -48,6 +50,8 @@ class TrialReport(Value):
     advice: list[str]  # the guides', after this trial, what helps most first
     folder: Path
     files: list[str]
+    used: Usage | None = None  # of machines, in all its attempts
+    measured: list[str] = field(default_factory=list)  # whose energy that has: GPU, CPU package
 
     def to_json(self) -> dict[str, Any]:
         """The study and the trial's row first."""
@@ -141,6 +145,7 @@ class StudyReport(Value):
     endings: list[Ending]
     next_steps: list[NextStep]
     untold: list[Untold] = field(default_factory=list)
+    cost: StudyCost | None = None
 
 
 def study_report(result: StudyResult) -> StudyReport:
@@ -198,6 +203,7 @@ def study_report(result: StudyResult) -> StudyReport:
             for label, told in told_of(result.study._study_id, result.study.user_attrs).items()
             if told.pending
         ],
+        cost=cost_of(records, best, result.confirmed),
     )
 
 
@@ -206,7 +212,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
     spec, trial = result.spec, trial_of(result.study, number)
     brackets = brackets_of(spec)
     bracket = bracket_of(result.study, spec, trial) if brackets else None
-    folder = result.trial_folder(number)
+    folder, used = result.trial_folder(number), Usage.of(trial)
     return TrialReport(
         study=result.name,
         metric=spec.metric,
@@ -220,6 +226,8 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
         events=events_of(trial, spec.resource),
         retries=trial.user_attrs.get("retries", 0),
         attributes=attributes_of(spec, trial),
+        used=used,
+        measured=[] if used is None else used.measured,
         error=trial.user_attrs.get("error"),
         traceback=trial.user_attrs.get("traceback"),
         advice=advice_after(spec, trial, folder, result.best_trial),

@@ -14,6 +14,7 @@ from ...storage.trial_attrs import seconds_of, trained_to
 from ..engine.running import RESERVED_ATTRS
 from ..trials.records import TrialRecord
 from ..trials.stops import Kind
+from ..trials.usage import Usage
 from ..values import Value
 
 
@@ -29,6 +30,8 @@ class TrialRow(Value):
     last_step: int | None  # that it reported
     trained: int | None  # the step that it had come to by then: reports may come late
     seconds: float | None  # that it trained, in all its attempts
+    gpu_hours: float | None  # that it had, of GPUs; None: unknown
+    watt_hours: float | None  # that were measured; None: nothing was
     started: str | None
     ended: str | None
     why: str | None  # it ended early, in few words
@@ -65,6 +68,7 @@ def endings(trials: Iterable[TrialRecord]) -> list[Ending]:
 def trial_row(record: TrialRecord) -> TrialRow:
     """A trial as a line of a list."""
     trial, attrs, stop = record.trial, record.trial.user_attrs, record.stop
+    used = Usage.of(trial)
     return TrialRow(
         number=trial.number,
         state=record.state,
@@ -74,6 +78,8 @@ def trial_row(record: TrialRecord) -> TrialRow:
         last_step=trial.last_step,
         trained=None if trial.last_step is None else trained_to(trial),
         seconds=seconds_of(trial),
+        gpu_hours=None if used is None or used.gpu_seconds is None else round(used.gpu_seconds / 3600, 6),
+        watt_hours=None if used is None or used.watt_hours is None else round(used.watt_hours, 6),
         started=_moment(trial.datetime_start),
         ended=_moment(trial.datetime_complete),
         why=None if stop is None else stop.why,

@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 from ..worker.channel import Message
+from ..worker.meter import Holding
 from ..worker.process import TICK_SECONDS, TrialLimits, Worker, WorkerPlace, environment
 from .files import DriverNode, NodeFolder
 
@@ -38,7 +39,8 @@ class ActorSettings:
     setup: Message  # of a worker
     limits: TrialLimits
     threads: int
-    gpus: float  # of each trial
+    cpus: float  # of each worker
+    gpus: float  # of each worker
     driver: DriverNode
 
 
@@ -137,7 +139,8 @@ class WorkerActor:
         surroundings = environment(settings.threads)
         if not settings.gpus:
             surroundings["CUDA_VISIBLE_DEVICES"] = ""  # otherwise Ray has set this actor's devices
-        return Worker(settings.setup, settings.limits, surroundings, where)
+        holding = Holding.of(settings.cpus, settings.gpus, surroundings)
+        return Worker(settings.setup, settings.limits, surroundings, where, holding)
 
     def _leave(self) -> None:
         """Let running trials return, and send home what they leave behind."""

@@ -85,7 +85,7 @@ class RayBackend:
             mine = replace(mine, memory=memory_for(self._execution, pack))  # `auto` is a number by now
             setup = {**self._setup, "pack": pack}
             here = DriverNode(ray.get_runtime_context().get_node_id(), os.getpid(), os.getcwd())
-            settings = ActorSettings(setup, self._limits, self.threads, mine.gpus, here)
+            settings = ActorSettings(setup, self._limits, self.threads, mine.cpus, mine.gpus, here)
             hooks = Hooks(driver, mine.workers, pack, alone=own)
             try:
                 with actors_with(settings):

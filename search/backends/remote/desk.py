@@ -23,6 +23,7 @@ from ...engine.driver import Driver
 from ...engine.running import Assignment, Failure
 from ...trials import reports
 from ...trials.snapshot import CheckpointSnapshot
+from ...trials.usage import Usage
 from ...values import plain
 from .leases import Lease, StoredLease, number_in
 from .ledger import Ledger, Refusal, because, forget_upload
@@ -208,6 +209,8 @@ class Desk:
 
     def _note(self, lease: Lease, notes: Notes) -> None:
         """What a worker says beside a report or an end."""
+        if notes.used is not None:
+            self._driver.running[lease.number].used = Usage.from_list(notes.used)
         for kind, text in notes.remarks:
             self._driver.remark(lease.number, kind, text)
         for name, value in notes.attributes.items():

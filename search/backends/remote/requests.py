@@ -66,6 +66,12 @@ class Notes(Request):
     remarks: list[tuple[str, str]] = Field([], max_length=100)
     attributes: dict[Annotated[str, Field(min_length=1, max_length=500)], Any] = Field({}, max_length=100)
     output: Output = ""  # what the trial has printed since the last request
+    used: Annotated[list[Seconds | None], Field(min_length=5, max_length=5)] | None = Field(
+        None,
+        description="What the trial has used since it was lent, as far as that is known: seconds of a "
+        "worker, the same times its part of the machine's cores, and times its GPUs; watt-hours of these "
+        "GPUs, and of that part of the processors.",
+    )
 
 
 class Report(Notes):

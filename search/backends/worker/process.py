@@ -25,6 +25,7 @@ from ....storage.files import OUTPUT, shorten
 from ...errors import SearchError, why
 from ...formatting import gibibytes
 from .channel import Channel, Message, end_session
+from .meter import Holding, Meter
 
 if TYPE_CHECKING:
     from ....spaces.settings import Execution
@@ -68,9 +69,14 @@ class Worker:
     """
 
     def __init__(
-        self, setup: Message, limits: TrialLimits, environment: Mapping[str, str], folder: str
+        self,
+        setup: Message,
+        limits: TrialLimits,
+        environment: Mapping[str, str],
+        folder: str,
+        holding: Holding | None = None,
     ) -> None:
-        """Raises `SearchError` where the system cannot start a process."""
+        """`holding`: what is measured of the machine. Raises `SearchError` where no process starts."""
         try:
             self._channel, self._process = start_process(environment, folder, own_session=True)
         except OSError as error:
@@ -81,6 +87,7 @@ class Worker:
         self._trials: dict[int, HostedTrial] = {}
         self.capacity: int = setup["pack"]
         self.fresh: bool = setup.get("fresh", False)
+        self._meter = None if holding is None else Meter(holding)
         self._given = 0  # trials in total
         self._most = 0  # the most trials at once, whose memory the process keeps
         self.alive = True
@@ -110,6 +117,9 @@ class Worker:
         if number in self._trials:
             self._trials[number].next_assignment = assignment
             return
+        if self._meter is not None:
+            self._settle()
+            self._meter.begin(number)
         self._heard = time.monotonic()
         self._trials[number] = HostedTrial(number, Path(assignment["folder"]) / OUTPUT, self._heard)
         self._given += 1
@@ -124,6 +134,7 @@ class Worker:
 
     def stop(self, report: Message) -> None:
         """Answer a report: the trial ends here. Its objective has `STOP_SECONDS` to return."""
+        self._settle()
         if (trial := self._trials.get(report["number"])) is not None:
             trial.stopping, trial.since = True, time.monotonic()
         self._answer(report, stop=True)
@@ -145,18 +156,23 @@ class Worker:
 
         Each is a `report`, which waits for an answer, or the end of a trial: `done`, `failed`, `crowded`
         where trials in one process took too much memory, or `worn` where earlier trials had left too little.
-        Each has the trial's `number`.
+        Each has the trial's `number`, and what it has `used`, if that is measured.
         """
         messages = self._channel.receive()
+        self._settle()
         self._heard = time.monotonic()
         if messages is None:
-            return self._lost()
-        return [relevant for message in messages for relevant in self._relevant(message)]
+            return self._measured(self._lost())
+        return self._measured([each for message in messages for each in self._relevant(message)])
 
     def check(self) -> list[Message]:
         """End trials that take too much time or memory; their failures, if any."""
         if not self._trials:
             return []
+        self._settle()
+        return self._measured(self._checked_trials())
+
+    def _checked_trials(self) -> list[Message]:
         for trial in self._trials.values():
             shorten(trial.output)
         limits, now = self._limits, time.monotonic()
@@ -191,6 +207,20 @@ class Worker:
         if not self._trials:
             self._send({"kind": "exit"})
         self._leave(0 if self._trials else EXIT_SECONDS)
+
+    def _settle(self) -> None:
+        """Charge the trials that train here with the time since this was called last."""
+        if self._meter is not None:
+            self._meter.settle([each.number for each in self._trials.values() if not each.stopping])
+
+    def _measured(self, messages: list[Message]) -> list[Message]:
+        """The messages with what their trials have used."""
+        if self._meter is None:
+            return messages
+        return [
+            message | {"used": self._meter.of(message["number"], ended=message["kind"] != "report").to_list()}
+            for message in messages
+        ]
 
     def _overdue(self, trial: HostedTrial, what: str) -> list[Message]:
         if self.capacity == 1:

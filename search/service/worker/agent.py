@@ -249,6 +249,7 @@ class Agent:
                 courier.leave()
             return
         notes: Answer = {"remarks": message.get("remarks", []), "attributes": message.get("attributes", {})}
+        notes["used"] = message.get("used")
         match message["kind"]:
             case "report":
                 said = {key: message[key] for key in ("step", "value", "metrics", "seconds", "trained")}
