@@ -8,6 +8,7 @@ from optuna.trial import FrozenTrial
 
 from ...storage.live import LiveStorage
 from ...storage.trial_attrs import USED, USED_BEFORE_AUDIT
+from ..trials.records import usage_of
 from ..trials.usage import Usage, unknown
 from .running import RunningTrial
 
@@ -36,7 +37,7 @@ class UsageAccounts:
 
     def audit(self, trial: FrozenTrial, running: RunningTrial | None = None) -> None:
         """What a trial has used by now was for the search; the rest is for the audit."""
-        before = Usage.of(trial) if running is None else self._of(running)
+        before = usage_of(trial) if running is None else self._of(running)
         if before is not None:
             self._set(trial._trial_id, USED_BEFORE_AUDIT, before)
 

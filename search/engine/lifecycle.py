@@ -50,6 +50,7 @@ from ..scheduling.judged import judged_study
 from ..scheduling.study_promotion import StudyPromotion
 from ..trials.advice import when_worse, with_advice
 from ..trials.export import document, render, seed_of
+from ..trials.records import usage_of
 from ..trials.reports import read_reports
 from ..trials.stops import Stop, failed
 from ..trials.usage import Usage
@@ -269,7 +270,7 @@ class TrialLifecycle:
 
     def _register(self, trial: optuna.Trial, config: dict[str, Any]) -> RunningTrial:
         running = RunningTrial(trial, config, now=self.clock.now)
-        running.used_before = Usage.of(self.trials[trial.number]) or Usage()
+        running.used_before = usage_of(self.trials[trial.number]) or Usage()
         self.running[trial.number] = running
         self.clock.counts = True
         return running

@@ -93,7 +93,7 @@ def cost_of(records: StudyRecords, winner: TrialRecord | None, confirmed: Confir
     begun = [record for record in records.by_number.values() if record.trial.datetime_start is not None]
     search, audit, confirmation = list[Usage | None](), list[Usage | None](), list[Usage | None]()
     for record in begun:
-        used, before = Usage.of(record.trial), Usage.before_audit(record.trial)
+        used, before = record.used, record.used_before_audit
         if record.confirms is not None:
             confirmation.append(used)
         elif record.audited_at is not None:
@@ -101,7 +101,7 @@ def cost_of(records: StudyRecords, winner: TrialRecord | None, confirmed: Confir
             audit.append(None if used is None or before is None else used - before)
         else:
             search.append(used)
-    total = Spending.of([Usage.of(record.trial) for record in begun], price)
+    total = Spending.of([record.used for record in begun], price)
     gain = _gain(records, winner, confirmed)
     known = [used for used in search + audit + confirmation if used is not None]
     return StudyCost(

@@ -17,7 +17,7 @@ from ..scheduling.rungs import brackets_of
 from ..scheduling.standings import RungResult, bracket_of, rung_results, stopping_in_words
 from ..trials.advice import advice_after
 from ..trials.events import events_of
-from ..trials.records import TrialRecord
+from ..trials.records import TrialRecord, usage_of
 from ..trials.usage import Usage
 from ..values import NextStep, Value, merged
 from .cost import StudyCost, cost_of
@@ -212,7 +212,7 @@ def trial_report(result: StudyResult, number: int) -> TrialReport:
     spec, trial = result.spec, trial_of(result.study, number)
     brackets = brackets_of(spec)
     bracket = bracket_of(result.study, spec, trial) if brackets else None
-    folder, used = result.trial_folder(number), Usage.of(trial)
+    folder, used = result.trial_folder(number), usage_of(trial)
     return TrialReport(
         study=result.name,
         metric=spec.metric,

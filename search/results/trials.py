@@ -14,7 +14,6 @@ from ...storage.trial_attrs import seconds_of, trained_to
 from ..engine.running import RESERVED_ATTRS
 from ..trials.records import TrialRecord
 from ..trials.stops import Kind
-from ..trials.usage import Usage
 from ..values import Value
 
 
@@ -68,7 +67,7 @@ def endings(trials: Iterable[TrialRecord]) -> list[Ending]:
 def trial_row(record: TrialRecord) -> TrialRow:
     """A trial as a line of a list."""
     trial, attrs, stop = record.trial, record.trial.user_attrs, record.stop
-    used = Usage.of(trial)
+    used = record.used
     return TrialRow(
         number=trial.number,
         state=record.state,

@@ -16,9 +16,20 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from ...spaces import Spec
-from ...storage.trial_attrs import CONFIRMS_SEED, audited_at, confirms, is_baseline, state_of, untrainable
+from ...storage.trial_attrs import (
+    CONFIRMS_SEED,
+    TOOK,
+    USED,
+    USED_BEFORE_AUDIT,
+    audited_at,
+    confirms,
+    is_baseline,
+    state_of,
+    untrainable,
+)
 from .configuration import known_config
 from .stops import Stop, stop_of
+from .usage import Usage, unknown
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,17 @@ class TrialRecord:
         return untrainable(self.trial)
 
     @property
+    def used(self) -> Usage | None:
+        """What it has used of machines; None where the study says nothing of that."""
+        return usage_of(self.trial)
+
+    @property
+    def used_before_audit(self) -> Usage | None:
+        """What it had used when it was drawn for the audit."""
+        stored = self.trial.system_attrs.get(USED_BEFORE_AUDIT)
+        return None if stored is None else Usage.from_list(stored)
+
+    @property
     def was_cut_short(self) -> bool:
         """Whether it is a confirmation run that was stopped for lack of time, and may be repeated."""
         return self.trial.state == TrialState.PRUNED and not self.is_untrainable
@@ -96,6 +118,14 @@ class TrialRecord:
     def config(self) -> dict[str, Any] | None:
         """Its configuration; None if it has not begun, or another program wrote it incompletely."""
         return known_config(self.spec, self.trial)
+
+
+def usage_of(trial: FrozenTrial) -> Usage | None:
+    """What a trial has used of machines in all its attempts; None where the study says nothing of that."""
+    stored, took = trial.system_attrs.get(USED), trial.system_attrs.get(TOOK)
+    if stored is not None:
+        return Usage.from_list(stored)
+    return None if took is None else unknown(took)  # by a version that kept no account
 
 
 class StudyRecords:

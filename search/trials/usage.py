@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
-
-from optuna.trial import FrozenTrial
-
-from ...storage.trial_attrs import TOOK, USED, USED_BEFORE_AUDIT
+from typing import Self
 
 DIGITS = 6  # after the point, as stored
 
@@ -62,23 +58,6 @@ class Usage:
     def from_list(cls, amounts: Sequence[float | None]) -> Self:
         """The usage whose `to_list` this is."""
         return cls(*amounts)
-
-    @classmethod
-    def of(cls, trial: FrozenTrial) -> Self | None:
-        """What the study holds of a trial, over all its attempts; None where it holds nothing."""
-        took = trial.system_attrs.get(TOOK)
-        if USED not in trial.system_attrs and took is not None:  # by a version that kept no account
-            return cls(took, None, None, None, None)
-        return cls._in(trial.system_attrs, USED)
-
-    @classmethod
-    def before_audit(cls, trial: FrozenTrial) -> Self | None:
-        """What a trial had used when it was drawn for the audit."""
-        return cls._in(trial.system_attrs, USED_BEFORE_AUDIT)
-
-    @classmethod
-    def _in(cls, attrs: Mapping[str, Any], name: str) -> Self | None:
-        return cls.from_list(attrs[name]) if name in attrs else None
 
 
 def unknown(seconds: float) -> Usage:

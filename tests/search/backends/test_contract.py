@@ -24,7 +24,9 @@ from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.scheduling.audit import AuditSample
 from hpsearch.search.trials.events import events_of
 from hpsearch.search.trials.export import document
+from hpsearch.search.trials.records import usage_of
 from hpsearch.storage import StorageError
+from hpsearch.storage.trial_attrs import TOOK
 
 from ...support.in_process import InProcessBackend
 
@@ -57,6 +59,9 @@ def test_the_budget_is_exact_and_plain_optuna_reads_what_the_objectives_reported
         assert list(reported) == list(range(1, 10))
         assert trial.value == trial.params["x"]
         assert trial.user_attrs["half"] == pytest.approx(reported[9] / 2)
+        used = usage_of(trial)
+        assert used is not None and used.seconds and used.machine_seconds and used.gpu_seconds == 0
+        assert used.seconds >= trial.system_attrs[TOOK]
     assert result.best.value == min(t.value for t in trials)
     assert result.best.params == {"x": result.best.value, "folder": str(bench.folder)}
     assert result.stop_reason is None

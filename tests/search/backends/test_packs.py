@@ -24,6 +24,7 @@ from hpsearch.search.backends.worker import process
 from hpsearch.search.backends.worker.process import Worker
 from hpsearch.search.engine.commands import killed
 from hpsearch.search.errors import UsageError
+from hpsearch.search.trials.records import usage_of
 from hpsearch.spaces import Spec
 from hpsearch.storage.commands import COMMAND_PREFIX
 
@@ -95,8 +96,12 @@ def test_packs_of_a_search_are_its_trials_alone(bench: Any, alone: list[Any]) ->
     together: set[int] = set()
 
     watcher = Recorder(at_tick=lambda driver: together.add(len(driver.running)))
+    began = time.monotonic()
     bench.search(bench.make_spec(**packed(2, workers=2, cpus_per_trial=0.5)), watcher=watcher)
+    lasted = time.monotonic() - began
     assert [told(trial) for trial in bench.trials()] == alone
+    used = [usage_of(trial) for trial in bench.trials()]
+    assert 0 < sum(each.seconds or 0.0 for each in used if each) < 2 * lasted, "four trials share two workers"
     assert max(together) == 4
 
 

@@ -21,6 +21,7 @@ from hpsearch.search.service.worker.link import Link
 from hpsearch.spaces import Spec
 from hpsearch.storage.files import CHECKPOINT, SEALED, has_checkpoint
 from hpsearch.storage.studies import LEASES_LOST
+from hpsearch.storage.trial_attrs import USED
 
 from ...support.driving import PROMOTION, DrivenStudy
 from ...support.remote import LossyLink, workers_for
@@ -78,15 +79,17 @@ def test_whatever_is_said_again_is_answered_alike_and_counts_once(counter: Calla
     for _ in range(2):
         assert at.say("report", lease, step=2, value=0.5, output="once\n")["go_on"]
     assert at.say("report", lease, step=1, value=0.7)["go_on"], "late, and left out"
-    first = at.say("complete", lease, value=0.25)
+    used = [2.0, 1.0, 4.0, None, 0.1]
+    first = at.say("complete", lease, value=0.25, used=used)
     assert (first["state"], first["value"]) == ("complete", 0.25)
-    assert at.say("complete", lease, value=0.25) == first
+    assert at.say("complete", lease, value=0.25, used=used) == first
     assert at.say("complete", lease, value=0.5)["refused"] == "wrong-state"
     assert at.say("fail", lease, message="no")["refused"] == "wrong-state"
     assert at.say("report", lease, step=3, value=0.1)["refused"] == "lease-over"
     at.driver.close()
     trial = at.study.trials()[0]
     assert (trial.value, trial.intermediate_values) == (0.25, {2: 0.5})
+    assert trial.system_attrs[USED] == used
     folder = at.study.runs / "study" / "0"
     assert folder.joinpath("output.log").read_text() == "once\n"
     assert len(folder.joinpath("metrics.jsonl").read_text().splitlines()) == 1

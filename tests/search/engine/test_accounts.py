@@ -11,7 +11,7 @@ from hpsearch.search.engine import accounts
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.engine.running import Failure
 from hpsearch.search.results.cost import StudyCost, cost_in_words, cost_of
-from hpsearch.search.trials.records import StudyRecords
+from hpsearch.search.trials.records import StudyRecords, usage_of
 from hpsearch.search.trials.usage import Usage
 from hpsearch.storage.trial_attrs import TOOK, USED
 
@@ -101,7 +101,7 @@ def test_what_no_worker_has_said_is_unknown(study: DrivenStudy, make_spec: Any) 
     assert cost_in_words(cost)[-1] == "without 1 trial of 2, of which it is unknown"
     older = trials[0]
     older.system_attrs = {TOOK: 5.0}
-    assert Usage.of(older) == Usage(5.0, None, None, None, None)
+    assert usage_of(older) == Usage(5.0, None, None, None, None)
 
 
 def test_an_audited_trial_is_the_searches_until_it_was_to_stop(study: DrivenStudy, make_spec: Any) -> None:
