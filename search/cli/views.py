@@ -238,8 +238,6 @@ def number(value: float | None) -> str:
 
 def _facts(report: StudyReport) -> Table:
     """The best and the budget, a line each."""
-    from ..results.cost import cost_in_words
-
     rows: list[tuple[str, str | Text]] = []
     if report.best is None:
         rows.append(("best", Text("no trial has run to its end yet", style="yellow")))
@@ -262,9 +260,7 @@ def _facts(report: StudyReport) -> Table:
         told = f"{counted(room.times, 'times')}{last}; {room.lost_seconds:g} s lost, no number changed"
         rows.append(("made room", Text(told)))
     if report.cost is not None:
-        rows += [
-            ("cost" if index == 0 else "", line) for index, line in enumerate(cost_in_words(report.cost))
-        ]
+        rows += [("" if index else "cost", line) for index, line in enumerate(report.cost.in_words)]
     return grid(rows)
 
 

@@ -7,7 +7,7 @@ is told with the number of trials that it lacks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ..formatting import counted, duration
 from ..trials.records import StudyRecords, TrialRecord
@@ -85,6 +85,7 @@ class StudyCost:
     gain: float | None = None  # over the baseline, in the metric; None where there is none
     gain_is_confirmed: bool = False
     per_unit: PerUnit | None = None  # of the gain
+    in_words: list[str] = field(default_factory=list)  # the same, in lines
 
 
 def cost_of(records: StudyRecords, winner: TrialRecord | None, confirmed: Confirmed | None) -> StudyCost:
@@ -104,7 +105,7 @@ def cost_of(records: StudyRecords, winner: TrialRecord | None, confirmed: Confir
     total = Spending.of([record.used for record in begun], price)
     gain = _gain(records, winner, confirmed)
     known = [used for used in search + audit + confirmation if used is not None]
-    return StudyCost(
+    cost = StudyCost(
         search=Spending.of(search, price),
         audit=Spending.of(audit, price),
         confirmation=Spending.of(confirmation, price),
@@ -115,6 +116,7 @@ def cost_of(records: StudyRecords, winner: TrialRecord | None, confirmed: Confir
         gain_is_confirmed=confirmed is not None and confirmed.gain is not None,
         per_unit=None if gain is None or gain <= 0 else total.per(gain),
     )
+    return replace(cost, in_words=cost_in_words(cost))
 
 
 def _gain(records: StudyRecords, winner: TrialRecord | None, confirmed: Confirmed | None) -> float | None:

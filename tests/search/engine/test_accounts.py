@@ -98,7 +98,7 @@ def test_what_no_worker_has_said_is_unknown(study: DrivenStudy, make_spec: Any) 
     assert lost == [8.0, None, None, None, None]
     cost = cost_of(StudyRecords(make_spec(), trials), None, None)
     assert (cost.total.unknown, cost.total.trials, cost.total.gpu_hours) == (1, 2, round(2 / 3600, 6))
-    assert cost_in_words(cost)[-1] == "without 1 trial of 2, of which it is unknown"
+    assert cost.in_words[-1] == "without 1 trial of 2, of which it is unknown"
     older = trials[0]
     older.system_attrs = {TOOK: 5.0}
     assert usage_of(older) == Usage(5.0, None, None, None, None)
