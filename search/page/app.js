@@ -10,7 +10,7 @@
 import { html, render, useEffect, useMemo, useRef, useState } from "hpsearch/html.js";
 import { Source, useStatus } from "hpsearch/data.js";
 import { FrozenSource, LiveSource } from "hpsearch/source.js";
-import { forget, taken } from "hpsearch/token.js";
+import { ask, forget, share, taken } from "hpsearch/token.js";
 import { Freshness } from "hpsearch/parts/freshness.js";
 import { Help, useKeys } from "hpsearch/parts/keys.js";
 import { PickedBar } from "hpsearch/parts/picked.js";
@@ -61,11 +61,8 @@ function Page({ source, onToken }) {
   useKeys(keys);
   return html`
     <${Source.Provider} value=${source}>
-      <a class="skip" href=${`#${address}`} onClick=${(event) => {
-        event.preventDefault();
-        main.current.focus();
-      }}>Skip to the content</a>
       <header class="top">
+        <button type="button" class="skip" onClick=${() => main.current.focus()}>Skip to the content</button>
         <a class="brand" href="#/"><span class="mark" aria-hidden="true"></span>hpsearch</a>
         <nav aria-label="Screens">
           ${entries(source, address, screen).map(
@@ -104,6 +101,10 @@ function App({ frozen }) {
     source?.start();
     return () => source?.stop();
   }, [source]);
+  useEffect(() => {
+    if (frozen) return undefined;
+    return token === null ? ask(setToken) : share(token);
+  }, [token]);
   useEffect(() => {
     const given = () => {
       const other = taken();

@@ -26,7 +26,7 @@ export const counted = (count, things) => `${whole(count)} ${count === 1 ? thing
 /** `45 s`, `30 min`, `1 h 30 min`. */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";
-  if (seconds < 60) return `${number(seconds, seconds < 10 ? 2 : 3)} s`;
+  if (seconds < 60) return `${number(seconds, 3)} s`;
   const all = Math.round(seconds);
   const [hours, minutes, rest] = [Math.floor(all / 3600), Math.floor(all / 60) % 60, all % 60];
   const parts = [[hours, "h"], [minutes, "min"], [hours ? 0 : rest, "s"]];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 
 from hpsearch.objectives.resolve import resolve
 from hpsearch.search.backends.base import as_message, deliver
@@ -27,7 +28,11 @@ class InProcessBackend:
         self._objective = resolve(objective, metric=spec.metric, processes=1)
 
     def run(self, driver: Driver) -> None:
-        while (assignment := driver.ask()) is not None:
+        while (assignment := driver.ask()) is not None or driver.paused:
+            if assignment is None:
+                time.sleep(0.02)
+                driver.tick()
+                continue
             channel = _DriverChannel(driver)
             trial = WorkerTrial(as_message(assignment), channel, channel.answers, sealed=True)
             end = run_trial(self._objective, trial, assignment.reported)

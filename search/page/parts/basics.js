@@ -40,7 +40,7 @@ export const Trouble = ({ problem, retry = null }) => html`
 
 /** What stands in place of what is on its way. */
 export const Loading = ({ lines = 3 }) => html`
-  <div class="card loading" aria-busy="true" aria-label="Loading">
+  <div class="card loading" role="status" aria-busy="true" aria-label="Loading">
     ${Array.from({ length: lines }, () => html`<span class="bone"></span>`)}
   </div>
 `;

@@ -82,7 +82,7 @@ export function Parallel({ rows, searched, logs, metric, picked, onPick }) {
   };
   return html`
     <div class="controls"><${Legend} inks=${inks} by=${metric} /><span class="soft">Drag along an axis to keep a part of it.</span></div>
-    <div class="scroll-x"><div class="parallel" ref=${box}>
+    <div class="scroll-x" tabindex="0" role="group" aria-label="Parallel coordinates"><div class="parallel" ref=${box}>
       <canvas ref=${canvas} style=${{ width: `${width}px`, height: `${TALL}px` }} onClick=${pick} role="img" aria-label=${`${complete.length} trials across ${axes.length} axes`}></canvas>
       ${axes.map((axis, index) => {
         const range = kept[axis.name];

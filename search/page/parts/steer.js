@@ -26,17 +26,20 @@ export function Steer({ report, state, rows, curves }) {
   const failed = report.states.fail ?? 0;
   const running = rows.filter((row) => row.state === "running");
   const soon = nextReports(running, curves);
-  const put = running.length ? `${counted(running.length, "running trials")} put back with ${running.length === 1 ? "its checkpoint" : "their checkpoints"} at the next report${soon}` : "No trial runs now";
+  const many = running.length > 1;
+  const put = running.length
+    ? `The ${many ? `${whole(running.length)} running trials are` : "running trial is"} put back with ${many ? "their checkpoints" : "its checkpoint"} at the next report${soon}. `
+    : "";
   const wants = (desired) => ["PATCH", ofStudy(study), { desired }];
   const over = report.phase === "over" && name === "finished";
   const choices = [
-    RUNS.includes(name) && { label: "Pause", does: `${put}; the machine is free, and nothing is lost.`, send: wants("pause") },
-    RUNS.includes(name) && { label: "Stop", does: `${put}; the search ends, and goes on only when it is resumed.`, send: wants("stop") },
-    GOES_ON.includes(name) && !over && { label: "Resume", primary: true, does: "It is queued again at its place, and goes on with the same trials and numbers.", send: wants("run") },
-    failed > 0 && { label: `Retry ${counted(failed, "failed")}`, does: `${counted(failed, "failed trials")} under the same numbers, from the last checkpoints.`, send: ["POST", ofStudy(study, "retry")] },
-    { label: "Budget", form: Budget },
-    { label: "Priority", form: Priority },
-    { label: "Try values", form: TryValues },
+    RUNS.includes(name) && { label: "Pause", does: `${put}The machine is free then, and nothing is lost.`, send: wants("pause") },
+    RUNS.includes(name) && { label: "Stop", does: `${put}The search ends, nothing is lost, and it goes on when it is resumed.`, send: wants("stop") },
+    GOES_ON.includes(name) && !over && { label: "Resume", primary: true, does: `${report.searching ? "It goes on" : "It is queued again at its place, and goes on"} with the same trials and numbers.`, send: report.searching ? ["POST", ofStudy(study, "resume")] : wants("run") },
+    failed > 0 && { label: `Retry ${counted(failed, "failed")}`, does: `${counted(failed, "failed trials")} train again under the same numbers, from their last checkpoints.`, send: ["POST", ofStudy(study, "retry")] },
+    { label: "Budget", verb: "Change it", form: Budget },
+    { label: "Priority", verb: "Change it", form: Priority },
+    { label: "Try values", verb: "Try them", form: TryValues },
   ].filter(Boolean);
   return html`
     <div class="steer" role="group" aria-label="Steer the search">
@@ -54,7 +57,7 @@ function nextReports(running, curves) {
 }
 
 /** A dialog that says what will happen, does it, and says what came of it. */
-export function Asked({ label, does = "", send = null, form = null, danger = false, report, rows, onClose }) {
+export function Asked({ label, verb = label, does = "", send = null, form = null, danger = false, report, rows, onClose }) {
   const source = useSource();
   const dialog = useRef(/** @type {any} */ (null));
   const [wish, setWish] = useState({ send, does, wrong: "" });
@@ -82,7 +85,7 @@ export function Asked({ label, does = "", send = null, form = null, danger = fal
         <p class="bad" role="alert">${problem || wish.wrong}</p>
         <div class="row end">
           <button type="button" onClick=${() => dialog.current.close()}>Cancel</button>
-          <button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy || !wish.send}>${label}</button>
+          <button type="submit" class=${danger ? "danger" : "primary"} disabled=${busy || !wish.send}>${verb}</button>
         </div>
       </form>
     </dialog>

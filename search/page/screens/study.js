@@ -26,7 +26,7 @@ const TABS = [["", "Overview"], ["trials", "Trials"], ["parameters", "Parameters
 export function Screen({ params: { study }, query, go }) {
   const report = useAnswer(ofStudy(study), { kinds: ["study", "queue", "best"], study });
   const trials = useTrials(study);
-  return html`<${Answered} of=${report} lines=${8}>${(found) => html`<${Found} report=${found} trials=${trials} tab=${query.tab ?? ""} go=${go} />`}<//>`;
+  return html`${report.value === undefined && html`<h1>${study}</h1>`}<${Answered} of=${report} lines=${8}>${(found) => html`<${Found} report=${found} trials=${trials} tab=${query.tab ?? ""} go=${go} />`}<//>`;
 }
 
 function Found({ report, trials, tab, go }) {
@@ -152,10 +152,10 @@ function columnsOf(report, searched, rows) {
 
 function Trials({ report, trials, searched, picked, onPick, open }) {
   const columns = useMemo(() => columnsOf(report, searched, trials.rows), [report.metric, searched, trials.rows.length]);
-  return html`<section class="card" aria-label="Trials">
+  return html`<div class="card">
     <${Table} rows=${trials.rows} id=${(row) => row.number} things="trials" label="Trials" columns=${columns} first=${{ key: "number", down: true }} height=${560} picked=${picked} onPick=${onPick} onOpen=${open} />
     <${Picked} report=${report} trials=${trials} picked=${picked} open=${open} />
-  </section>`;
+  </div>`;
 }
 
 function Parameters({ report, trials, searched, logs, picked, best, onPick, open }) {
@@ -190,7 +190,7 @@ function Time({ report, trials }) {
     <section class="card" aria-labelledby="ends"><h2 id="ends">Why trials ended early</h2>
       ${report.endings.length === 0
         ? html`<p class="soft">None did.</p>`
-        : html`<div class="scroll-x"><table class="plain"><thead><tr><th>state</th><th class="right">trials</th><th>why</th><th>the last one</th></tr></thead><tbody>
+        : html`<div class="scroll-x" tabindex="0" role="region" aria-labelledby="ends"><table class="plain"><thead><tr><th>state</th><th class="right">trials</th><th>why</th><th>the last one</th></tr></thead><tbody>
             ${report.endings.map((each) => html`<tr><td><${State} state=${each.state} /></td><td class="right num">${whole(each.trials.length)}</td><td>${each.why}</td>
               <td><a href=${href("studies", report.name, "trials", each.trials.at(-1))}>trial ${each.trials.at(-1)}</a> <span class="soft">${each.example}</span></td></tr>`)}
           </tbody></table></div>`}

@@ -13,9 +13,13 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from selenium.webdriver import ActionChains
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
-from hpsearch.search.operations import report, run, show, winner
+from hpsearch.search.formatting import duration
+from hpsearch.search.operations import control, report, run, show, winner
+from hpsearch.search.results.report import StudyReport
 from hpsearch.search.service.home import Home, Settings
 from hpsearch.search.service.service import Service
 from hpsearch.spaces import Spec
@@ -123,7 +127,25 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             yield found
         finally:
             found.go_on(8)
-            search.join()
+            while search.is_alive():
+                search.join(0.5)
+                if search.is_alive() and steering(found).paused:
+                    control.resume(workspace=workspace, study="moving")
+
+
+def drawn(chrome: webdriver.Chrome) -> str:
+    """The curves as they are painted now."""
+    return str(chrome.execute_script("return document.querySelector('.plot canvas')?.toDataURL()"))
+
+
+def click(chrome: webdriver.Chrome, words: str) -> None:
+    """Click the button that says this."""
+    chrome.find_element("xpath", f"//button[normalize-space()='{words}']").click()
+
+
+def steering(served: Served) -> StudyReport:
+    """What the study says now."""
+    return show.show(workspace=served.service.workspace, study="moving")
 
 
 def test_a_running_study_moves_and_the_token_is_nowhere(
@@ -139,6 +161,78 @@ def test_a_running_study_moves_and_the_token_is_nowhere(
     assert served.token not in chrome.page_source
     assert "/v1/studies" in caplog.text and served.token not in caplog.text
     assert complaints(chrome) == []
+
+
+def test_curves_grow_and_the_table_follows_as_trials_train(chrome: webdriver.Chrome, served: Served) -> None:
+    served.open(chrome, "/studies/moving")
+    see(chrome, "Curves", "complete", "2 of 8")
+    before = drawn(chrome)
+    served.go_on(1)
+    see(chrome, "3 of 8")
+    WebDriverWait(chrome, 60).until(lambda _: drawn(chrome) != before, "the curves stay as they were")
+    chrome.execute_script("location.hash = '/studies/moving?tab=trials'")
+    see(chrome, "4 trials")  # the fourth waits to be let on
+    served.go_on(1)
+    see(chrome, "5 trials")
+    for key in ("j", "/", "x<2 state:complete"):
+        chrome.switch_to.active_element.send_keys(key)
+    see(chrome, "4 of 5 trials")
+
+
+def test_tabs_share_one_stream_and_one_that_is_opened_from_a_link_needs_no_token(
+    chrome: webdriver.Chrome, served: Served
+) -> None:
+    served.open(chrome)
+    see(chrome, "moving", "live")
+    first = chrome.current_window_handle
+    link = chrome.find_element("link text", "moving")
+    ActionChains(chrome).key_down(Keys.CONTROL).click(link).key_up(Keys.CONTROL).perform()
+    WebDriverWait(chrome, 60).until(lambda _: len(chrome.window_handles) == 2)
+    (second,) = set(chrome.window_handles) - {first}
+    chrome.switch_to.window(second)
+    see(chrome, "Curves", "live")
+    assert served.service.watch.watchers == 1
+    chrome.close()
+    chrome.switch_to.window(first)
+
+
+def test_a_search_is_paused_and_resumed_from_the_page(chrome: webdriver.Chrome, served: Served) -> None:
+    served.open(chrome, "/studies/moving")
+    see(chrome, "Pause")
+    click(chrome, "Pause")
+    see(chrome, "put back with its checkpoint", "nothing is lost")
+    chrome.find_element("css selector", "dialog button[type=submit]").click()
+    WebDriverWait(chrome, 60).until(lambda _: not chrome.find_elements("css selector", "dialog"))
+    served.go_on(1)  # the trial that runs now comes to its next report
+    see(chrome, "paused; its running trials were put back")
+    assert steering(served).paused
+    click(chrome, "Resume")
+    chrome.find_element("css selector", "dialog button[type=submit]").click()
+    WebDriverWait(chrome, 60).until(lambda _: not steering(served).paused)
+    see(chrome, "Stop")
+
+
+def test_a_form_is_offered_where_nothing_is_found_and_problems_say_what_to_do(
+    chrome: webdriver.Chrome, served: Served
+) -> None:
+    served.open(chrome, "/studies/movin")
+    see(chrome, 'there is no study "movin"', "moving")
+    chrome.execute_script("location.hash = '/nowhere'")
+    see(chrome, "There is nothing here")
+
+
+def test_numbers_and_times_are_those_of_the_command_line(chrome: webdriver.Chrome, served: Served) -> None:
+    numbers = [0.0, 1.0, -2.5, 0.1, 1 / 3, 123456.7, 1234567.8, 0.0001, 0.00001234, 1e-300, 6.02e23, 999999.5]
+    seconds = [0.25, 9.87, 45.0, 59.9, 61.0, 1800.0, 5400.0, 86400.0]
+    served.open(chrome)
+    found = chrome.execute_async_script(
+        "const [numbers, seconds, done] = arguments;"
+        "import('hpsearch/format.js').then(({ number, duration }) =>"
+        " done([numbers.map((each) => number(each)), seconds.map((each) => duration(each))]));",
+        numbers,
+        seconds,
+    )
+    assert found == [[f"{each:.6g}" for each in numbers], [duration(each) for each in seconds]]
 
 
 def test_a_wrong_token_is_asked_for_again(chrome: webdriver.Chrome, served: Served) -> None:
