@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
@@ -115,6 +116,14 @@ def make_group() -> Iterator[Callable[[int], Path]]:
     yield make
     with suppress(OSError):  # there is none, or a process of it is still leaving
         folder.rmdir()
+
+
+@pytest.fixture(autouse=True)
+def at_no_server() -> Iterator[None]:
+    """Forget the server of a command that ran in this process: the next test's words would name it."""
+    yield
+    if (places := sys.modules.get("hpsearch.search.cli.places")) is not None:
+        places.NAMED.set(None)
 
 
 @pytest.fixture
