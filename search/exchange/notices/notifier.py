@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache, partial
 
 import psutil
@@ -66,6 +67,7 @@ class Notifier:
         self._link = link
         self._targets = list(targets)
         self._database = open_tables(workspace.url)
+        self._since = time.time()
         self._senders: dict[str, Sender] = {}
         self._told: dict[tuple[int, str], Told] = {}  # by the study's key and the target, as noted last
         self._results: dict[int, _Results] = {}
@@ -255,7 +257,9 @@ class Notifier:
         result: Callable[[], StudyResult],
     ) -> Told:
         if before is None:
-            return first_sight(seen)
+            if not self._is_new(study):
+                return first_sight(seen)
+            before = Told()  # it has begun, and may be over, since the last look
         after, kinds = news(before, seen, now)
         if not kinds:
             return after
@@ -265,6 +269,13 @@ class Notifier:
             for kind in kinds
         )
         return replace(after, pending=(*before.pending, *more)[-MOST_PENDING:])
+
+    def _is_new(self, study: Observed) -> bool:
+        """Whether a study was submitted or begun since this looks at studies."""
+        if study.wanted is not None and study.wanted.since >= self._since:
+            return True
+        started = study.provenance.get("started")
+        return started is not None and datetime.fromisoformat(started).timestamp() >= self._since
 
     # What senders say
 

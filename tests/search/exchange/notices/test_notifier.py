@@ -20,7 +20,7 @@ from hpsearch.search.operations import run, show
 from hpsearch.search.operations.submit import submit
 from hpsearch.search.results.study import StudyResult, load_result
 from hpsearch.spaces import Spec
-from hpsearch.storage.database import open_tables
+from hpsearch.storage.database import open_storage, open_tables
 from hpsearch.storage.told import TOLD, all_told
 from hpsearch.storage.wanted import change_wanted
 from hpsearch.storage.workspace import Workspace
@@ -168,6 +168,21 @@ def test_a_refusal_is_tried_again(
     assert receiver.types == ["test"]
     later.leave()
     assert later.left(5) == [] and later.trouble is None
+
+
+@pytest.mark.slow
+def test_a_server_tells_of_a_study_that_was_over_before_its_next_look(
+    workspace: Workspace, receiver: Receiver
+) -> None:
+    open_storage(workspace.url, create=True)
+    server = Notifier(workspace, targets_of([receiver.url("/200")]))
+    server.look()
+    submit(workspace=workspace, space=space())
+    search(workspace)
+    server.start()
+    wait_for(lambda: len(receiver.received) == 2)
+    server.stop()
+    assert receiver.types == ["better", "finished"]
 
 
 @pytest.mark.slow
