@@ -42,6 +42,7 @@ function kindAt(each, index) {
 /** @param {{ladder: any, picked: number | null, onPick: (trial: number) => void}} props */
 export function Ladder({ ladder, picked, onPick }) {
   const brackets = ladder.brackets.filter((each) => each.trials.some(({ values, end }) => values.length || end !== null));
+  if (!ladder.brackets.length) return html`<p class="soft">Its trials are not compared at rungs.</p>`;
   if (!brackets.length) return html`<p class="soft">No trial has reached a rung yet.</p>`;
   const pick = (event) => {
     const trial = event.target.dataset?.trial;

@@ -98,7 +98,7 @@ export function Plot(props) {
       return Array.from({ length: Math.floor(Math.log10(high) + 1e-9) - first + 1 }, (_, k) => 10 ** (first + k));
     };
     // One that goes over less has round numbers: uPlot looks for powers of ten, and fails where there is none.
-    const far = (ends, log) => (log ? { splits: ends[1] / ends[0] > 50 ? decades : rounds, filter: (_, splits) => splits } : {});
+    const far = (ends, log) => (log ? { splits: ends[1] / ends[0] > 50 ? decades : ends[1] / ends[0] > 4 ? halves : rounds, filter: (_, splits) => splits } : {});
     const numbers = (_, splits) => splits.map((each) => (each === null ? "" : number(each, 4)));
     return {
       width: Math.max(120, width),
@@ -146,6 +146,13 @@ export function Plot(props) {
   }
 
   return html`<div class="plot" ref=${box} role="img" aria-label=${label} style=${{ minHeight: `${height}px` }}></div>`;
+}
+
+/** The numbers that begin with 1, 2 and 5. */
+function halves(_, index, low, high) {
+  const first = Math.floor(Math.log10(low));
+  const powers = Array.from({ length: Math.ceil(Math.log10(high)) - first + 1 }, (_, k) => 10 ** (first + k));
+  return powers.flatMap((power) => [power, 2 * power, 5 * power]).filter((each) => each >= low && each <= high);
 }
 
 /** Four to nine round numbers of a range. */
