@@ -40,6 +40,7 @@ from ...storage.trial_attrs import (
     TOOK,
     TRAINED,
     at_rung,
+    is_baseline,
     threads_of,
     trained_to,
 )
@@ -170,9 +171,13 @@ class TrialLifecycle:
     # Beginning
 
     def enqueue_baseline(self) -> None:
-        """Enqueue the space's baseline, if it has one, as the first trial of a new study."""
+        """Enqueue the space's baseline, if it has one, in a study of which no trial has begun.
+
+        It is the first trial, but for those that somebody has asked for before.
+        """
         baseline = self.spec.space.baseline()
-        if baseline is not None and not self.trials:
+        begun = any(trial.datetime_start is not None or is_baseline(trial) for trial in self.trials)
+        if baseline is not None and not begun:
             labels = labelled(self.spec.space, self.spec.parameters, baseline)
             self.study.enqueue_trial(labels, user_attrs={"baseline": True})
 

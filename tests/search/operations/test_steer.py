@@ -184,3 +184,17 @@ def test_a_configuration_to_try_is_one_of_the_budgets_trials_or_one_more(workspa
     assert space_of(workspace, "s").budget.trials == 3
     again = try_config(workspace=workspace, study="s", params={"x": 0.2}, request="0.2")
     assert (again.trial, again.made, again.budget) == (2, False, None)
+
+
+def test_a_configuration_that_is_tried_before_a_search_leaves_its_baseline_to_it(tmp_path: Path) -> None:
+    study = DrivenStudy(tmp_path)
+    workspace = Workspace.at(str(study.file))
+    spec = small(baseline={"x": 0.5}, objective="remote")
+    submit(workspace=workspace, space=spec)
+    assert try_config(workspace=workspace, study="study", params={"x": 0.25}).trial == 0
+    for _ in range(2):  # a second search adds no other
+        study.driver(spec)
+        asked = [trial.system_attrs["fixed_params"]["x"] for trial in study.trials()]
+        assert asked == [0.25, 0.5]
+        assert [("baseline" in trial.user_attrs) for trial in study.trials()] == [False, True]
+    study.close()

@@ -150,6 +150,8 @@ def test_resources_and_the_prompt(workspace: Workspace) -> None:
         client = agent.client
         listed = await client.list_tools()
         hints = {tool.name: tool.annotations for tool in listed.tools}
+        told = sum(len(tool.model_dump_json(by_alias=True, exclude_none=True)) for tool in listed.tools)
+        assert told <= int(re.search(r"takes ([\d,]+) characters\.", PAGE.read_text())[1].replace(",", ""))  # type: ignore[index]
         assert hints["show_study"].read_only_hint and not hints["submit"].read_only_hint  # type: ignore[union-attr]
         assert "Plan it first" in next(
             tool.description or "" for tool in listed.tools if tool.name == "submit"
