@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,14 +43,6 @@ def served(workspace: Workspace) -> Any:
     return make_server(lambda: tools, lambda: SCOPES)
 
 
-def searching(workspace: Workspace, study: str) -> threading.Thread:
-    """A search of a study that was submitted, in this process."""
-    arguments = {"workspace": workspace, "study": study, "watcher": Recorder()}
-    thread = threading.Thread(target=run.run, kwargs=arguments)
-    thread.start()
-    return thread
-
-
 def test_an_agent_finds_and_steers_all_that_it_needs(workspace: Workspace, tmp_path: Path) -> None:
     """The whole of it but the plan, which starts workers: `test_stdio` and `test_http` have that."""
     (tmp_path / "train.py").write_text(SCRIPT)
@@ -66,9 +57,9 @@ def test_an_agent_finds_and_steers_all_that_it_needs(workspace: Workspace, tmp_p
         assert "next: plan" in valid
         done = await agent("submit", space="train.yaml", trials=6, name="tuned", priority="high")
         assert 'study "tuned"' in done and "budget: trials 6, time 1 h" in done and "not planned" in done
-        thread = searching(workspace, "tuned")
+        assert "next: wait(study=tuned" in await agent("wait", study="tuned", seconds=0)
+        await asyncio.to_thread(run.run, workspace=workspace, study="tuned", watcher=Recorder())
         said = await agent.until_over("tuned")
-        thread.join()
         assert said.index("evidence: confirmed") < said.index("val_loss (minimize) 0.0136885, 95% [")
         assert "trials ended: 6 of 6" in said and "trainings that confirm" in said and "next: winner" in said
         shown = await agent("show_study", study="tuned")
