@@ -190,7 +190,7 @@ function Time({ report, trials }) {
     <section class="card" aria-labelledby="ends"><h2 id="ends">Why trials ended early</h2>
       ${report.endings.length === 0
         ? html`<p class="soft">None did.</p>`
-        : html`<div class="scroll-x" tabindex="0" role="region" aria-labelledby="ends"><table class="plain"><thead><tr><th>state</th><th class="right">trials</th><th>why</th><th>the last one</th></tr></thead><tbody>
+        : html`<div class="scroll-x" tabindex="0" role="group" aria-label="Reasons"><table class="plain"><thead><tr><th>state</th><th class="right">trials</th><th>why</th><th>the last one</th></tr></thead><tbody>
             ${report.endings.map((each) => html`<tr><td><${State} state=${each.state} /></td><td class="right num">${whole(each.trials.length)}</td><td>${each.why}</td>
               <td><a href=${href("studies", report.name, "trials", each.trials.at(-1))}>trial ${each.trials.at(-1)}</a> <span class="soft">${each.example}</span></td></tr>`)}
           </tbody></table></div>`}

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import tomllib
 
 from hpsearch.search.page import files as drawn
 
@@ -48,6 +49,16 @@ def test_the_document_loads_nothing_from_elsewhere_and_its_only_script_has_a_has
     )
     addresses = re.findall(r'(?:src|href)="([^"]*)"', document.html)
     assert len(addresses) > 5 and all(address.startswith("./static/") for address in addresses)
+
+
+def test_every_file_is_in_the_wheel() -> None:
+    settings = tomllib.loads((drawn.FOLDER.parents[1] / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["hpsearch.search.page"]
+    shipped = {path for pattern in patterns for path in drawn.FOLDER.glob(pattern)}
+    there = {
+        path for path in drawn.FOLDER.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
+    assert shipped == there
 
 
 def test_no_module_of_the_page_is_too_long_to_read_at_once() -> None:
