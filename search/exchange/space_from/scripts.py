@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -42,13 +43,15 @@ PARSERS = {"HfArgumentParser", "TrlParser"}
 OF_A_TRAINER = re.compile(
     r"\w*TrainingArguments|(BCO|CPO|DPO|GKD|GRPO|KTO|NashMD|OnlineDPO|ORPO|PPO|PRM|Reward|RLOO|SFT|XPO)Config"
 )
+# Filters of warnings are the process's, and two threads that parse can fail in CPython 3.11 (its issue 106905).
+PARSING = threading.Lock()
 NO_VALUE = ("store_true", "store_false", "store_const", "count", "help", "version")
 
 
 def tree_of(path: Path) -> ast.Module:
     """The syntax tree of a script. Raises `UsageError` where it is not Python."""
     try:
-        with warnings.catch_warnings():
+        with PARSING, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the script itself, such as "\d"
             return ast.parse(path.read_bytes())
     except SyntaxError as error:
