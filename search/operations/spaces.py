@@ -287,6 +287,25 @@ def list_spaces(*, folders: Sequence[Path] = ()) -> ListedSpaces:
     return ListedSpaces(tuple(each for each in found if each is not None))
 
 
+def listed_text(*, space: str, folders: Sequence[Path] = ()) -> str:
+    """The text of a space of that list, by the name of one that ships or by its file.
+
+    Raises `UsageError` for any other.
+    """
+    if space in shipped():
+        return shipped_text(space)
+    files = {str(path): path for folder in folders for path in _yaml_files(folder)}
+    if space not in files or _listed(None, "", files[space]) is None:
+        raise UsageError(f'"{space}" is none of the spaces; {hint(space, [*shipped(), *files])}', code="not-found")
+    return text_of(files[space])
+
+
+def tool_of(text: str) -> str | None:
+    """Whose file a text is; None for none that can be converted."""
+    data, _, _ = read(text, CONVERTED_FILE)
+    return next(iter(tools_of(data)), None)
+
+
 def convert(*, text: str, tool: str | None = None) -> ConvertedSpace:
     """Turn the text of another tool's file into the text of a space. Reads no other file.
 

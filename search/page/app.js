@@ -5,6 +5,7 @@
  *   title   what the tab of the browser says, from the parameters
  *   Screen  a component, which is given {params, query, go}
  *   nav     optional: {label, key}, an entry of the navigation, and the key that leads there
+ *   live    optional: true where it needs a server, so that a report does not have it
  */
 
 import { html, render, useEffect, useMemo, useRef, useState } from "hpsearch/html.js";
@@ -37,7 +38,7 @@ function entries(source, address, screen) {
 
 function Page({ source, onToken }) {
   const address = useAddress() || (source.frozen ? `/${source.first}` : "");
-  const { screen, params, query } = found(SCREENS, address);
+  const { screen, params, query } = found(source.frozen ? SCREENS.filter((each) => !each.live) : SCREENS, address);
   const main = useRef(/** @type {any} */ (null));
   const place = screen ? address.split("?")[0] : "";
   const title = screen ? screen.title(params) : "Not found";

@@ -5,4 +5,4 @@ import htm from "htm";
 
 export const html = htm.bind(h);
 export { render, Fragment, createContext };
-export { useCallback, useContext, useEffect, useId, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+export { useCallback, useContext, useEffect, useId, useImperativeHandle, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";

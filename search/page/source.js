@@ -29,6 +29,8 @@ export class Problem extends Error {
     this.title = body?.title ?? "";
     this.issues = body?.issues ?? [];
     this.needs = body?.needs ?? null;
+    this.tool = body?.tool ?? null; // whose file a text is instead of a space
+    this.difference = body?.difference ?? [];
     this.nextSteps = body?.next_steps ?? [];
   }
 }
@@ -91,7 +93,7 @@ export class LiveSource {
   }
 
   async send(method, path, body, headers = {}) {
-    const options = { method, headers: { ...headers } };
+    const options = { method, headers: { ...headers }, keepalive: body === undefined }; // such a one is sent while a page is left
     if (body !== undefined) {
       options.headers["Content-Type"] = "application/json";
       options.body = JSON.stringify(body);

@@ -11,6 +11,7 @@ from optuna.trial import FrozenTrial
 
 from ...objectives.info import ObjectiveInfo
 from ...spaces import Choice, End, Interval, Range, Spec, describe, is_ordered, line, widened
+from ...spaces.document import read
 from ..sampling.unit_cube import UnitAxis, UnitCube
 from ..scheduling.observed import comparable_trials
 from ..trials.configuration import known_config
@@ -59,6 +60,15 @@ def narrow_ranges(result: StudyResult) -> NarrowRanges:
     edges = [] if winner is None else [_edge(spec, name, ranked, winner) for name in spec.space.searched]
     found = [edge for edge in edges if edge is not None]
     return NarrowRanges(result.name, len(ranked), step, spec.resource, found)
+
+
+def with_wider_ranges(result: StudyResult) -> Spec:
+    """The space of a study, with each range that presses replaced by the wider one."""
+    content = result.spec.to_json()
+    for each in narrow_ranges(result).found:
+        data, _, _ = read(each.line, "<line>")
+        content["parameters"] |= data
+    return Spec.from_json(content)
 
 
 def _edge(spec: Spec, name: str, ranked: list[FrozenTrial], winner: FrozenTrial) -> NarrowRange | None:

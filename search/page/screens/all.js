@@ -4,7 +4,8 @@ import * as compare from "hpsearch/screens/compare.js";
 import * as now from "hpsearch/screens/now.js";
 import * as report from "hpsearch/screens/report.js";
 import * as study from "hpsearch/screens/study.js";
+import * as submit from "hpsearch/screens/submit.js";
 import * as trial from "hpsearch/screens/trial.js";
 import * as winner from "hpsearch/screens/winner.js";
 
-export const SCREENS = [now, study, winner, trial, compare, report];
+export const SCREENS = [now, submit, study, winner, trial, compare, report];

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from pydantic import Field, model_validator
 
+from ....spaces import SpaceError
 from ....spaces.dialects import CONVERTED
 from ...operations import spaces
 from .. import submission
 from ..access import Body, Reader, TheService, names
+from ..problems import problem_of
 
 router = APIRouter(prefix="/v1", tags=["spaces"])
 Text = Annotated[str, Field(max_length=1 << 20)]
@@ -58,6 +60,22 @@ def list_spaces(caller: Reader, service: TheService) -> Annotated[Any, spaces.Li
     return spaces.list_spaces(folders=service.settings.roots).to_json()
 
 
+@router.get(
+    "/spaces/text",
+    **names("spaces --text"),
+    response_class=Response,
+    responses={200: {"content": {"application/yaml": {}}}},
+)
+def text(
+    caller: Reader,
+    service: TheService,
+    space: Annotated[str, Query(description="The name of one that ships, or a file of the list.")],
+) -> Response:
+    """The text of a space of that list."""
+    found = spaces.listed_text(space=space, folders=service.settings.roots)
+    return Response(found, media_type="application/yaml")
+
+
 @router.get("/spaces/schema", **names("schema"))
 def schema(caller: Reader) -> Annotated[Any, spaces.Schema]:
     """The JSON Schema of space files."""
@@ -74,8 +92,19 @@ def objectives(
 
 @router.post("/spaces/validate", **names("validate"))
 def validate(caller: Reader, service: TheService, body: SpaceBody) -> Annotated[Any, spaces.ValidSpace]:
-    """How a space is understood; 422 with every mistake in it. Trains nothing, runs nothing."""
-    spec = submission.read(body.content)
+    """How a space is understood; 422 with every mistake in it. Trains nothing, runs nothing.
+
+    Of another tool's file that can be converted the problem says whose it is, in `tool`.
+    """
+    try:
+        spec = submission.read(body.content)
+    except SpaceError as error:
+        tool = None if body.text is None else spaces.tool_of(body.text)
+        if tool is None:
+            raise
+        refusal = problem_of(error)
+        refusal.more["tool"] = tool
+        raise refusal from None
     folder = submission.code_folder(service.bundles, body.bundle, caller)
     submission.allowed(spec, caller, service.settings.roots, folder)
     return spaces.validate(space=spec if folder is None else spec.in_folder(folder)).to_json()

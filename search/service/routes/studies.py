@@ -15,10 +15,11 @@ from ...errors import SearchError
 from ...operations import control, export, show, studies
 from ...queue.states import State
 from ...queue.view import QueuedStudy
-from ...results.ranges import NarrowRanges
+from ...results.ranges import NarrowRanges, with_wider_ranges
 from ...results.report import StudyReport
 from ...results.study import load_result
 from ...results.why import TrialHistory
+from ...trials.space_text import space_text
 from ...trials.stops import stop_of
 from ...trials.yaml_text import block_of
 from ..access import Admin, Reader, Study, TheService, Writer, names, next_page
@@ -95,12 +96,16 @@ def space(
     study: Study,
     service: TheService,
     format: Annotated[Format, Query(description="Of the answer.")] = "yaml",
+    defaults: Annotated[bool, Query(description="Write out every default, in YAML.")] = True,
+    wider: Annotated[bool, Query(description="With the wider ranges that its trials ask for.")] = False,
 ) -> Any:
-    """The space of a study, with every default written out."""
-    spec = load_result(service.workspace, study).spec
+    """The space of a study."""
+    result = load_result(service.workspace, study)
+    spec = with_wider_ranges(result) if wider else result.spec
     if format == "json":
         return Response(spec.model_dump_json(), media_type="application/json")
-    return Response(block_of(spec.to_json()), media_type="application/yaml")
+    text = block_of(spec.to_json()) if defaults else space_text(spec)
+    return Response(text, media_type="application/yaml")
 
 
 @router.get("/{study}/report", **names("show --all"), dependencies=[FreshStudy])

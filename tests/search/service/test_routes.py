@@ -15,6 +15,7 @@ from hpsearch.search.operations import show, spaces, studies
 from hpsearch.search.service import routes
 from hpsearch.search.service.problems import KINDS, MEDIA_TYPE
 from hpsearch.search.service.tickets import SECONDS
+from hpsearch.spaces import shipped_text
 from hpsearch.storage.studies import LEASES_LOST
 
 from ...support.remote import wait_for
@@ -42,6 +43,8 @@ TABLE: dict[tuple[str, str], tuple[Any, tuple[int, int, int, int, int, int]]] = 
     ("GET", "/v1"):                                    (None, (401, 200, 403, 200, 200, 200)),
     ("GET", "/v1/spaces"):                             (None, (401, 200, 403, 200, 200, 200)),
     ("GET", "/v1/spaces/schema"):                      (None, (401, 200, 403, 200, 200, 200)),
+    ("GET", "/v1/spaces/text?space=lora"):             (None, (401, 200, 403, 200, 200, 200)),
+    ("GET", "/v1/spaces/text?space=lorra"):            (None, (401, 404, 403, 404, 404, 404)),
     ("GET", "/v1/objectives"):                         (None, (401, 200, 403, 200, 200, 200)),
     ("POST", "/v1/spaces/validate"):                   (VALID, (401, 200, 403, 200, 200, 200)),
     ("POST", "/v1/spaces/convert"):                    ({"text": SWEEP}, (401, 200, 403, 200, 200, 200)),
@@ -182,6 +185,12 @@ def test_answers_are_what_commands_print(call: Callers) -> None:
     assert shown == call("GET", "/v1/studies/curve/report").json()
     assert "name: curve" in call("GET", "/v1/studies/curve/space").text
     assert call("GET", "/v1/studies/curve/space?format=json").json()["name"] == "curve"
+    brief = call("GET", "/v1/studies/curve/space?defaults=false").text
+    assert "x: {min: 0.0, max: 1.0}\n" in brief and "step" not in brief
+    assert call("GET", "/v1/studies/curve/space?wider=true").text == call("GET", "/v1/studies/curve/space").text
+    assert call("GET", "/v1/spaces/text?space=lora").text == shipped_text("lora")
+    foreign = call("POST", "/v1/spaces/validate", json={"text": SWEEP})
+    assert (foreign.status_code, foreign.json()["tool"]) == (422, "W&B")
 
 
 def test_a_study_shows_where_it_is_in_the_queue_and_what_has_changed(call: Callers) -> None:
