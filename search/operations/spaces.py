@@ -296,7 +296,9 @@ def listed_text(*, space: str, folders: Sequence[Path] = ()) -> str:
         return shipped_text(space)
     files = {str(path): path for folder in folders for path in _yaml_files(folder)}
     if space not in files or _listed(None, "", files[space]) is None:
-        raise UsageError(f'"{space}" is none of the spaces; {hint(space, [*shipped(), *files])}', code="not-found")
+        raise UsageError(
+            f'"{space}" is none of the spaces; {hint(space, [*shipped(), *files])}', code="not-found"
+        )
     return text_of(files[space])
 
 

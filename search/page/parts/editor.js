@@ -17,7 +17,7 @@ const KINDS = ["comment", "text", "key", "number", "word"];
 /**
  * @param {{
  *   text: string,
- *   onText: (text: string) => void,
+ *   onChange: (text: string) => void,
  *   issues: {line: number, column: number, message: string}[],
  *   label: string,
  *   described: string,
@@ -27,7 +27,7 @@ const KINDS = ["comment", "text", "key", "number", "word"];
  * }} props `described`: id of what says whether it is right; `onDone` at Ctrl+Enter; `handle` is given
  *   `{put(text), show(issue)}`: to put another text in its place, which can be undone, and to lead to an issue
  */
-export function Editor({ text, onText, issues, label, described, onFile, onDone, handle }) {
+export function Editor({ text, onChange, issues, label, described, onFile, onDone, handle }) {
   const box = useRef(/** @type {any} */ (null));
   const area = useRef(/** @type {any} */ (null));
   const lines = useMemo(() => text.split("\n"), [text]);
@@ -42,7 +42,7 @@ export function Editor({ text, onText, issues, label, described, onFile, onDone,
       if (!document.execCommand("insertText", false, other)) area.current.value = other;
       area.current.setSelectionRange(0, 0);
       box.current.scrollTo(0, 0);
-      onText(area.current.value);
+      onChange(area.current.value);
     },
     show({ line, column }) {
       const all = area.current.value.split("\n");
@@ -54,7 +54,7 @@ export function Editor({ text, onText, issues, label, described, onFile, onDone,
       box.current.scrollIntoView({ block: "nearest" });
     },
   }));
-  const typed = (event) => onText(event.target.value);
+  const typed = (event) => onChange(event.target.value);
   const pressed = (event) => {
     if (event.key !== "Enter") return;
     if (event.ctrlKey || event.metaKey) {

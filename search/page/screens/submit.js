@@ -84,7 +84,7 @@ export function Screen({ query, go }) {
             <label class="button file">Open a file<input type="file" accept=".yaml,.yml,.json,.txt" onChange=${opened} /></label>
           </div></div>
         <p class="bad" role="alert">${said}</p>
-        <${Editor} text=${text} onText=${changed} issues=${marked} label="The text of the space"
+        <${Editor} text=${text} onChange=${changed} issues=${marked} label="The text of the space"
           described=${id} onFile=${(_, content) => put(content)} onDone=${() => form.current?.requestSubmit()} handle=${editor} />
         <p class="soft small hint"><kbd>Ctrl</kbd> <kbd>Enter</kbd> submits · drop a file into the text · <kbd>Tab</kbd> leaves it</p>
       </section>

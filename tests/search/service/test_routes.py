@@ -187,7 +187,9 @@ def test_answers_are_what_commands_print(call: Callers) -> None:
     assert call("GET", "/v1/studies/curve/space?format=json").json()["name"] == "curve"
     brief = call("GET", "/v1/studies/curve/space?defaults=false").text
     assert "x: {min: 0.0, max: 1.0}\n" in brief and "step" not in brief
-    assert call("GET", "/v1/studies/curve/space?wider=true").text == call("GET", "/v1/studies/curve/space").text
+    assert (
+        call("GET", "/v1/studies/curve/space?wider=true").text == call("GET", "/v1/studies/curve/space").text
+    )
     assert call("GET", "/v1/spaces/text?space=lora").text == shipped_text("lora")
     foreign = call("POST", "/v1/spaces/validate", json={"text": SWEEP})
     assert (foreign.status_code, foreign.json()["tool"]) == (422, "W&B")

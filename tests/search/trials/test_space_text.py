@@ -21,7 +21,7 @@ ODD = {
         "half": {"expr": "x / 2", "pass": False},
         "no": "yes",
     },
-    "constraints": ["x < 0.9"],
+    "constraints": ["half < 0.9"],
     "early_stopping": {"method": "hyperband", "min": 1, "max": 9, "resource": "epochs"},
 }
 
