@@ -23,7 +23,7 @@ export function Differences({ columns, kinds = {}, label = "Parameters", wide = 
     <th scope="row">${name}${kinds[name] && kinds[name] !== "searched" ? html` <span class="soft kind">${kinds[name]}</span>` : ""}</th>
     ${columns.map(({ values }, index) => html`<td class=${`num ${index > 0 && JSON.stringify(values[name]) !== JSON.stringify(columns[0].values[name]) ? "differs" : ""}`}>${shown(values, name)}</td>`)}</tr>`;
   const searched = (names) => [...names].sort((a, b) => Number(kinds[a] !== "searched") - Number(kinds[b] !== "searched"));
-  return html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}><table class=${`plain wide differences ${wide ? "aligned" : ""}`} style=${{ "--columns": columns.length }}>
+  return html`<div class="scroll-x" tabindex="0" role="group" aria-label=${label}><table class=${`plain wide differences ${wide ? "aligned" : ""}`} style=${{ "--columns": columns.length }}>
     ${!alone && html`<thead><tr><th scope="col"><span class="hidden">parameter</span></th>${columns.map(
       ({ name, href }) => html`<th scope="col">${href ? html`<a href=${href}>${name}</a>` : name}</th>`,
     )}</tr></thead>`}

@@ -121,7 +121,7 @@ const Head = ({ each, onDrop }) => html`<span class="column-head"><svg width="16
   <button type="button" class="quiet drop" aria-label=${`Leave ${each.name} out`} onClick=${() => onDrop(each.entry)}>×</button></span>`;
 
 function Rows({ label, columns, rows, onDrop }) {
-  return html`<div class="scroll-x" tabindex="0" role="region" aria-label=${label}><table class="plain wide differences aligned" style=${{ "--columns": columns.length }}><thead><tr><th scope="col"><span class="hidden">what</span></th>
+  return html`<div class="scroll-x" tabindex="0" role="group" aria-label=${label}><table class="plain wide differences aligned" style=${{ "--columns": columns.length }}><thead><tr><th scope="col"><span class="hidden">what</span></th>
     ${columns.map((each) => html`<th scope="col" key=${each.entry}><${Head} each=${each} onDrop=${onDrop} /></th>`)}</tr></thead>
     <tbody>${rows.map(([name, of]) => html`<tr key=${name}><th scope="row">${name}</th>${columns.map((each) => html`<td class="num" key=${each.entry}>${of(each.value)}</td>`)}</tr>`)}</tbody></table></div>`;
 }

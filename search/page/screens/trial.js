@@ -249,7 +249,7 @@ function Files({ study, trial, found }) {
   return html`<section class="card" aria-labelledby="files"><h2 id="files">Files</h2>
     <${Answered} of=${files}>${({ files: all }) => all.length === 0
       ? html`<p class="soft none">It has left no files.</p>`
-      : html`<div class="scroll-x" tabindex="0" role="region" aria-labelledby="files"><table class="plain wide files"><thead><tr><th scope="col">file</th><th scope="col" class="right">size</th><th><span class="hidden">download</span></th></tr></thead>
+      : html`<div class="scroll-x" tabindex="0" role="group" aria-labelledby="files"><table class="plain wide files"><thead><tr><th scope="col">file</th><th scope="col" class="right">size</th><th><span class="hidden">download</span></th></tr></thead>
         <tbody>${all.map((each) => html`<tr key=${each.path}><td>${each.path}</td><td class="right num">${bytes(each.bytes)}</td>
           <td class="right"><${Download} path=${path(each.path)} label=${`Download ${each.path}`}>Download<//></td></tr>`)}</tbody></table></div>`}<//>
     ${found.folder && html`<p class="soft small">On the server: <code>${found.folder}</code></p>`}

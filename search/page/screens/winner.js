@@ -37,11 +37,13 @@ export function Screen({ params: { study }, go }) {
   `;
 }
 
+/** Whether its search runs now, by what can be done next. */
+const runs = ({ next }) => next.some((step) => step.operation === "pause" || step.operation === "stop");
+
 function None({ found }) {
-  const runs = found.next.some((step) => step.operation === "pause" || step.operation === "stop");
   return html`<h1>No winner yet</h1>
     <${Empty} title="No trial has run to its end">
-      <p>${runs ? "The search goes on; the winner is shown here when there is one." : "Trials that were stopped early, or have failed, cannot win."}</p>
+      <p>${runs(found) ? "The search goes on; the winner is shown here when there is one." : "Trials that were stopped early, or have failed, cannot win."}</p>
       <a class="button" href=${href("studies", found.study)}>Its trials</a>
     <//>`;
 }
@@ -72,7 +74,7 @@ function Found({ found }) {
   return html`
     <div class="title">
       <h1>${sure}</h1><span class=${`badge ${status}`}>${status}</span>
-      <p class="why">${why}</p>
+      <p class="why">${why}${runs(found) ? " The search goes on, so this may change." : ""}</p>
     </div>
     <${Figures} found=${found} />
     <div class="two">
@@ -146,7 +148,7 @@ function underWay({ trainings }) {
 
 function Seeds({ study, candidates }) {
   const seeds = [...new Set(candidates.flatMap((each) => each.trainings.map(({ seed }) => seed)))].sort((a, b) => a - b);
-  return html`<div class="scroll-x" tabindex="0" role="region" aria-label="The values of each seed"><table class="plain wide"><thead><tr><th scope="col">trial</th><th scope="col" class="right">search</th>${seeds.map((seed) => html`<th scope="col" class="right">seed ${seed}</th>`)}</tr></thead>
+  return html`<div class="scroll-x" tabindex="0" role="group" aria-label="The values of each seed"><table class="plain wide"><thead><tr><th scope="col">trial</th><th scope="col" class="right">search</th>${seeds.map((seed) => html`<th scope="col" class="right">seed ${seed}</th>`)}</tr></thead>
     <tbody>${candidates.map((each) => html`<tr><th scope="row"><a href=${href("studies", study, "trials", each.trial)}>${each.trial}</a></th><td class="right num">${number(each.searched)}</td>
       ${seeds.map((seed) => {
         const training = each.trainings.find((one) => one.seed === seed);

@@ -298,7 +298,13 @@ def test_a_trial_tells_its_story_and_is_tried_with_changes(chrome: webdriver.Chr
     field.send_keys("0.25")
     see(chrome, "It differs in x")
     press(chrome, "dialog button[type=submit]")
-    see(chrome, f"Trial {last}", "waiting", "Enqueued")
+    see(chrome, f"Trial {last}", "waiting", "Enqueued", "printed nothing yet")
+    log = served.folder / "runs" / "tuned" / str(last) / "output.log"
+    log.parent.mkdir()
+    for words in ("it begins", "it goes on"):
+        with log.open("a") as stream:
+            stream.write(f"{words}\n")
+        see(chrome, words, "more may come")
 
 
 def test_picked_trials_and_named_studies_are_compared(chrome: webdriver.Chrome, served: Served) -> None:
