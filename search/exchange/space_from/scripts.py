@@ -43,7 +43,7 @@ PARSERS = {"HfArgumentParser", "TrlParser"}
 OF_A_TRAINER = re.compile(
     r"\w*TrainingArguments|(BCO|CPO|DPO|GKD|GRPO|KTO|NashMD|OnlineDPO|ORPO|PPO|PRM|Reward|RLOO|SFT|XPO)Config"
 )
-# Filters of warnings are the process's, and two threads that parse can fail in CPython 3.11 (its issue 106905).
+# Filters of warnings belong to the process, and two threads that parse can fail in CPython 3.11 (gh-106905).
 PARSING = threading.Lock()
 NO_VALUE = ("store_true", "store_false", "store_const", "count", "help", "version")
 
