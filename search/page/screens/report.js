@@ -9,6 +9,7 @@ import { useTrials } from "hpsearch/trials.js";
 import { Answered, State, Trouble } from "hpsearch/parts/basics.js";
 import { Bars } from "hpsearch/parts/bars.js";
 import { Curves } from "hpsearch/parts/curves.js";
+import { Download } from "hpsearch/parts/download.js";
 import { Ladder } from "hpsearch/parts/ladder.js";
 import { Replay } from "hpsearch/parts/replay.js";
 import { Slices } from "hpsearch/parts/slices.js";
@@ -43,7 +44,9 @@ function Found({ report, winner, trials }) {
   const logs = useMemo(() => logsOf(report), [report]);
   const rungs = [...new Set((ladder.value?.brackets ?? []).flatMap((each) => each.rungs))];
   return html`
-    <div class="title"><h1>${study}</h1><p class="soft reason">${report.objective}, ${report.goal} ${report.metric}; as of ${clock(now, 0)}</p></div>
+    <div class="title"><h1>${study}</h1><p class="soft reason">${report.objective}, ${report.goal} ${report.metric}; as of ${clock(now, 0)}</p>
+      <${Download} path=${`report?study=${encodeURIComponent(study)}&form=html`}>Download<//>
+      <${Download} path=${`report?study=${encodeURIComponent(study)}&form=md`}>Markdown<//></div>
     ${trials.problem && html`<${Trouble} problem=${trials.problem} />`}
     <${WinnerCard} report=${report} winner=${winner} trials=${trials} />
     <${Figures} report=${report} forecast=${null} />

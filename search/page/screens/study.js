@@ -13,6 +13,7 @@ import { Course } from "hpsearch/parts/course.js";
 import { Curves } from "hpsearch/parts/curves.js";
 import { Ladder } from "hpsearch/parts/ladder.js";
 import { Parallel } from "hpsearch/parts/parallel.js";
+import { Pick } from "hpsearch/parts/picked.js";
 import { Slices } from "hpsearch/parts/slices.js";
 import { endOf, Kill, Steer } from "hpsearch/parts/steer.js";
 import { Table } from "hpsearch/parts/table.js";
@@ -48,7 +49,8 @@ function Found({ report, trials, tab, go }) {
     <${Figures} report=${report} forecast=${forecast.value} />
     <nav class="tabs" aria-label="Parts of the study">${TABS.map(
       ([key, label]) => html`<a key=${key} href=${`${href("studies", study)}${key && `?tab=${key}`}`} aria-current=${key === tab ? "page" : null}>${label}</a>`,
-    )}</nav>
+    )}
+      <a href=${href("studies", study, "winner")}>Winner</a><a href=${href("studies", study, "report")}>Report</a></nav>
     ${trials.problem && html`<${Trouble} problem=${trials.problem} />`}
     ${tab === "trials" ? html`<${Trials} ...${shared} />` : tab === "parameters" ? html`<${Parameters} ...${shared} />` : tab === "time" ? html`<${Time} ...${shared} />` : html`<${Overview} ...${shared} />`}
   `;
@@ -118,6 +120,7 @@ function Picked({ report, trials, picked, open }) {
   const row = picked === null ? null : trials.rows.find((each) => each.number === picked);
   return html`<div class="picked row">${row
     ? html`<b>trial ${row.number}</b> <${State} state=${row.state} title=${row.reason ?? ""} /><span class="soft grow">${row.why ?? ""}</span>
+        <${Pick} study=${report.name} trial=${row.number} words="compare" />
         <button type="button" onClick=${() => open(row.number)}>Open</button><${Kill} report=${report} row=${row} />`
     : ""}</div>`;
 }

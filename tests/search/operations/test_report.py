@@ -92,7 +92,7 @@ def test_no_text_of_a_study_ends_a_script(workspace: Workspace) -> None:
 
 def test_several_studies_are_compared_and_each_is_there_once(workspace: Workspace) -> None:
     held = frozen(report(workspace=workspace, study=["first", "second|study", "first"]))
-    assert held["first"] == "compare?of=first%2Csecond%7Cstudy"
+    assert held["first"] == "compare?of=first,second%257Cstudy"  # a name is quoted, then the list
     assert "studies/second%7Cstudy/winner" in held["answers"]
 
 

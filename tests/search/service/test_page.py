@@ -367,6 +367,11 @@ def test_a_winner_says_how_sure_it_is_and_is_downloaded(
     press(chrome, "[aria-labelledby=take] input")
     chrome.find_element("xpath", "//button[text()='Download']").click()
     WebDriverWait(chrome, 60).until(lambda _: (tmp_path / "guess-0.zip").exists(), "nothing was downloaded")
+    served.open(chrome, "/studies/guess/report")
+    see(chrome, "The winner: trial", "How to do it again")
+    chrome.find_element("xpath", "//button[text()='Markdown']").click()
+    WebDriverWait(chrome, 60).until(lambda _: (tmp_path / "guess.md").exists(), "nothing was downloaded")
+    assert (tmp_path / "guess.md").read_text().startswith("# guess\n")
 
 
 def test_a_report_shows_a_trial_a_winner_and_a_comparison(
