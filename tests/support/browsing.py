@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
+
+if TYPE_CHECKING:
+    from hpsearch.search.service.service import Service
+
+AXE = Path(__file__).parent / "vendor" / "axe.js"
+
+
+class Page(NamedTuple):
+    """The page of a served workspace with the study `curve`."""
+
+    url: str
+    service: Service
+    token: str
+
+    def open(self, chrome: webdriver.Chrome, place: str, token: str = "") -> None:
+        """Open a place of the page, as if by a link with a token; the owner's if none is given."""
+        chrome.get("about:blank")
+        chrome.get(f"{self.url}/#token={token or self.token}")
+        chrome.execute_script("location.hash = arguments[0]", place)
 
 
 def see(chrome: webdriver.Chrome, *texts: str) -> str:
@@ -28,3 +48,14 @@ def complaints(chrome: webdriver.Chrome) -> list[str]:
     log: list[dict[str, Any]] = chrome.get_log("browser")  # type: ignore[no-untyped-call]  # has no types
     errors = [entry["message"] for entry in log if entry["level"] == "SEVERE"]
     return [popup.text for popup in popups] + errors
+
+
+def findings(chrome: webdriver.Chrome) -> list[str]:
+    """What axe finds wrong for people who use the page otherwise than by eye and mouse: each rule, and where."""
+    if not chrome.execute_script("return Boolean(window.axe)"):
+        chrome.execute_script(f"{AXE.read_text()}\nwindow.axe = axe")
+    found = chrome.execute_async_script(
+        "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(({violations}) => done("
+        "violations.flatMap(({id, nodes}) => nodes.map((node) => `${id}: ${node.target} ${node.failureSummary}`))))"
+    )
+    return list(found)

@@ -7,21 +7,25 @@ import hashlib
 import json
 import re
 import tomllib
+from pathlib import Path
+
+import pytest
 
 from hpsearch.search.page import files as drawn
 
-VENDOR = drawn.FOLDER / "vendor"
+VENDORED = (drawn.FOLDER / "vendor", Path(__file__).parents[2] / "support" / "vendor")
 LONGEST = 450  # lines of a module of ours
 
 
-def test_vendored_files_are_those_of_the_list() -> None:
-    packages = json.loads((VENDOR / "versions.json").read_text())
+@pytest.mark.parametrize("folder", VENDORED, ids=["page", "tests"])
+def test_vendored_files_are_those_of_the_list(folder: Path) -> None:
+    packages = json.loads((folder / "versions.json").read_text())
     listed = {
         file: entry["sha256"] for package in packages.values() for file, entry in package["files"].items()
     }
     there = {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in VENDOR.iterdir()
+        for path in folder.iterdir()
         if path.name != "versions.json"
     }
     assert there == listed, "make vendor fetches them anew"

@@ -12,6 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from selenium import webdriver
 
+    from ...support.browsing import Page
+
 
 @pytest.fixture(scope="session")
 def chrome() -> Iterator[webdriver.Chrome]:
@@ -32,3 +34,18 @@ def chrome() -> Iterator[webdriver.Chrome]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     with webdriver.Chrome(options, webdriver.ChromeService(driver)) as chrome:
         yield chrome
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """The page of a workspace whose one search, `curve`, is over."""
+    from hpsearch.search.service.home import Home, Settings
+    from hpsearch.search.service.service import Service
+
+    from ...support.browsing import Page
+    from ...support.serving import listening, searched
+
+    folder = tmp_path_factory.mktemp("page")
+    service = Service.at(searched(folder), Home.at(folder / "home"), Settings())
+    with listening(service) as url:
+        yield Page(url, service, service.tokens.mint("owner", "admin"))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("fastapi")
 
-from hpsearch.search.service.home import Home, Settings
-from hpsearch.search.service.service import Service
-
-from ...support.browsing import see
+from ...support.browsing import Page, findings, see
 from ...support.remote import wait_for
-from ...support.serving import listening, searched
 
 if TYPE_CHECKING:
     from selenium import webdriver
@@ -34,32 +29,6 @@ budget: {trials: 4}
 SWEEP = "program: train.py\nmethod: random\nmetric: {name: loss, goal: minimize}\nparameters:\n  lr: {min: 0.1, max: 1.0}\n"
 
 
-class Served(NamedTuple):
-    """A served workspace with the study `curve`."""
-
-    url: str
-    service: Service
-
-    def open(self, chrome: webdriver.Chrome, token: str, place: str) -> None:
-        """Open a place of the page."""
-        chrome.get("about:blank")
-        chrome.get(f"{self.url}/#token={token}")
-        chrome.execute_script("location.hash = arguments[0]", place)
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("submit")
-    service = Service.at(searched(folder), Home.at(folder / "home"), Settings())
-    with listening(service) as url:
-        yield Served(url, service)
-
-
-@pytest.fixture(scope="module")
-def token(served: Served) -> str:
-    return served.service.tokens.mint("owner", "admin")
-
-
 def typed(chrome: webdriver.Chrome, text: str) -> None:
     """Put a text into the editor, as if it was pasted."""
     area = chrome.find_element("css selector", ".editor textarea")
@@ -73,27 +42,29 @@ def press(chrome: webdriver.Chrome, words: str) -> None:
 
 
 def test_a_wrong_space_shows_its_issue_at_its_line_and_a_right_one_is_submitted(
-    chrome: webdriver.Chrome, served: Served, token: str
+    chrome: webdriver.Chrome, page: Page
 ) -> None:
-    served.open(chrome, token, "/submit")
+    page.open(chrome, "/submit")
     see(chrome, "No space yet")
     typed(chrome, WRONG)
     see(chrome, "1 issue", 'did you mean "min"?')
     marked = chrome.find_elements("css selector", ".gutter li.wrong")
     lines = chrome.find_elements("css selector", ".gutter li")
     assert [lines.index(each) + 1 for each in marked] == [6]
+    assert findings(chrome) == []
     press(chrome, "line 6")
     area = chrome.switch_to.active_element
     selected = "return arguments[0].value.slice(arguments[0].selectionStart, arguments[0].selectionEnd)"
     assert chrome.execute_script(selected, area) == "mim"
     chrome.execute_script("document.execCommand('insertText', false, 'min')")
     see(chrome, "Understood", "float 0.0001 .. 0.01, log", "5 random samples")
+    assert findings(chrome) == []
     chrome.find_element("css selector", ".hold input").click()
     see(chrome, "not begun")
     press(chrome, "Submit")
     see(chrome, "typed", "Clone", "Resume")
-    assert chrome.current_url == f"{served.url}/#/studies/typed"
-    served.open(chrome, token, "/submit")
+    assert chrome.current_url == f"{page.url}/#/studies/typed"
+    page.open(chrome, "/submit")
     typed(chrome, WRONG.replace("mim", "min").replace("64", "32"))
     see(chrome, "Understood")
     press(chrome, "Submit")
@@ -102,10 +73,8 @@ def test_a_wrong_space_shows_its_issue_at_its_line_and_a_right_one_is_submitted(
     assert chrome.find_element("css selector", ".submit form input").get_property("value") == "typed_2"
 
 
-def test_another_tools_file_is_converted_and_a_study_cloned(
-    chrome: webdriver.Chrome, served: Served, token: str
-) -> None:
-    served.open(chrome, token, "/submit")
+def test_another_tools_file_is_converted_and_a_study_cloned(chrome: webdriver.Chrome, page: Page) -> None:
+    page.open(chrome, "/submit")
     typed(chrome, SWEEP)
     see(chrome, "A file of W&B")
     press(chrome, "Convert it")
@@ -118,8 +87,8 @@ def test_another_tools_file_is_converted_and_a_study_cloned(
     assert "early_stopping: {method: none, max: 2}" in str(area.get_property("value"))
 
 
-def test_who_may_only_read_is_told_what_submitting_needs(chrome: webdriver.Chrome, served: Served) -> None:
-    served.open(chrome, served.service.tokens.create("reader", "read").token, "/submit")
+def test_who_may_only_read_is_told_what_submitting_needs(chrome: webdriver.Chrome, page: Page) -> None:
+    page.open(chrome, "/submit", page.service.tokens.create("reader", "read").token)
     typed(chrome, WRONG)
     see(chrome, "1 issue", "--scope write")
     assert not chrome.find_elements("css selector", ".submit form")
