@@ -292,6 +292,12 @@ def test_a_server_behind_nginx_has_its_prefix_and_streams(tmp_path: Path) -> Non
             with through(tls, port, token, path) as answer:
                 assert answer.status == status, path
                 assert key is None or json.load(answer)[key] == value
+        with through(tls, port, None, "/hpsearch/") as page:
+            loaded = re.findall(r'(?:src|href)="\./([^"]+)"', page.read().decode())
+        assert len(loaded) > 20
+        for path in loaded:
+            with through(tls, port, None, f"/hpsearch/{path}") as file:
+                assert file.status == 200, path
         with through(tls, port, link["token"], "/hpsearch/v1/events") as events:
             assert events.status == 200
             assert events.read1(1), "the first event is not held back"

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from ...support.browsing import Page, complaints, findings, see
+from ...support.remote import wait_for
 
 if TYPE_CHECKING:
     from selenium import webdriver
@@ -56,3 +57,25 @@ def test_no_screen_loads_anything_from_elsewhere(chrome: webdriver.Chrome, page:
     assert [each for each in complaints(chrome) if "status of 404" not in each] == [], (
         "a trial may have no log"
     )
+
+
+def test_eight_tabs_share_one_stream(chrome: webdriver.Chrome, page: Page) -> None:
+    first = chrome.current_window_handle
+    page.open(chrome, "/")
+    see(chrome, "curve", "live")
+    try:
+        for _ in range(7):
+            chrome.switch_to.new_window("tab")
+            page.open(chrome, "/studies/curve")
+            see(chrome, "What it says", "live")
+        assert page.service.watch.watchers == 1
+        chrome.switch_to.window(first)
+        chrome.get("about:blank")
+        wait_for(lambda: page.service.watch.watchers == 1)
+        chrome.switch_to.window(chrome.window_handles[-1])
+        see(chrome, "live")
+    finally:
+        for each in set(chrome.window_handles) - {first}:
+            chrome.switch_to.window(each)
+            chrome.close()
+        chrome.switch_to.window(first)
