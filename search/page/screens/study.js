@@ -15,7 +15,7 @@ import { Ladder } from "hpsearch/parts/ladder.js";
 import { Parallel } from "hpsearch/parts/parallel.js";
 import { Pick } from "hpsearch/parts/picked.js";
 import { Slices } from "hpsearch/parts/slices.js";
-import { endOf, Kill, Steer } from "hpsearch/parts/steer.js";
+import { endOf, Kill, Steer, useMay } from "hpsearch/parts/steer.js";
 import { Table } from "hpsearch/parts/table.js";
 import { TimeSpent } from "hpsearch/parts/time-spent.js";
 
@@ -162,6 +162,7 @@ function Trials({ report, trials, searched, picked, onPick, open }) {
 }
 
 function Parameters({ report, trials, searched, logs, picked, best, onPick, open }) {
+  const may = useMay("write");
   const edges = report.parameters.filter((each) => each.edge);
   const shares = report.parameters.filter((each) => each.importance).map(({ name, importance }) => ({ name, ...importance }));
   shares.sort((a, b) => b.share - a.share);
@@ -174,7 +175,7 @@ function Parameters({ report, trials, searched, logs, picked, best, onPick, open
       <section class="card" aria-labelledby="ranges"><h2 id="ranges">Ranges</h2>
         ${edges.length === 0 && html`<p class="soft">No range presses: the best values lie inside.</p>`}
         ${edges.map(({ name, edge }) => html`<div class="edge" key=${name}><p><b>${name}</b>: ${edge.at} of the best ${edge.best} lie at its ${edge.end} end${edge.winner ? ", the winner among them" : ""}. Wider:</p><pre>${edge.line}</pre></div>`)}
-        ${edges.length > 0 && html`<a class="button" href=${`${href("submit")}?from=${encodeURIComponent(report.name)}&ranges=yes`}>Search the wider ranges</a>`}
+        ${may && edges.length > 0 && html`<a class="button" href=${`${href("submit")}?from=${encodeURIComponent(report.name)}&ranges=yes`}>Search the wider ranges</a>`}
       </section>
     </div>
     <section class="card" aria-labelledby="slices"><h2 id="slices">Each parameter against ${report.metric}</h2>
