@@ -13,6 +13,7 @@ from ...errors import UsageError
 from ..draws import HELPER, RAW, Draw, Unsaid, floored, multiples, normal, rounded
 from .found import FoundParameter, FoundSearch
 from .lambdas import expression_of
+from .mappings import Mappings, grid_of
 from .scope import Scope, Unreadable
 from .syntax import keywords, name_of, nodes_of, root_of
 
@@ -84,12 +85,7 @@ class _Tuner:
         self._tree = tree
         self._call = call
         self._scope = Scope(tree)
-        self._assigned = {
-            target.id: node.value
-            for node in nodes_of(tree, ast.Assign)
-            for target in node.targets
-            if isinstance(target, ast.Name)
-        }
+        self._mappings = Mappings(tree, self._scope, lambda node, text: self._found.note(node, text), call)
         self._given = keywords(call)
         self._functions: list[tuple[str, ast.expr]] = []  # parameters that are calculated
         self._grids = self._others = 0  # searched parameters of each kind
@@ -104,8 +100,9 @@ class _Tuner:
             how=f"Each trial calls {called} with these values; a step is a report of its own.",
             study=self._path.stem,
         )
-        space = self._given.get("param_space", self._given.get("config"))
-        self._space(self._resolved(space), "")
+        space = self._given["param_space" if "param_space" in self._given else "config"]
+        for key, value in self._mappings.entries(space).items():
+            self._parameter(key, value)
         self._calculated()
         self._settings()
         return found
@@ -120,7 +117,7 @@ class _Tuner:
             node = node.args[0]
         if isinstance(node, ast.Name) and self._is_at_top(node.id):
             return node.id
-        if isinstance(node, ast.Name) and isinstance(made := self._assigned.get(node.id), ast.Call):
+        if isinstance(node, ast.Name) and isinstance(made := self._mappings.resolved(node), ast.Call):
             node = made
             while name_of(node) == "with_resources" and isinstance(node, ast.Call) and node.args:
                 node = node.args[0]
@@ -136,32 +133,10 @@ class _Tuner:
 
     # Its parameters
 
-    def _space(self, node: ast.expr | None, before: str) -> None:
-        """The parameters of a mapping; those of a mapping inside have dotted names."""
-        found = self._found
-        if isinstance(node, ast.Call) and name_of(node) == "dict" and not node.args:
-            items: list[tuple[Any, ast.expr]] = [(key, value) for key, value in keywords(node).items()]
-        elif isinstance(node, ast.Dict):
-            items = []
-            for key, value in zip(node.keys, node.values, strict=True):
-                if key is None:  # **others
-                    self._space(self._resolved(value), before)
-                    continue
-                try:
-                    items.append((self._scope.value(key, {}), value))
-                except Unreadable:
-                    found.note(value, f"the name {ast.unparse(key)} cannot be read; write it yourself")
-        else:
-            where = "its param_space" if node is None else ast.unparse(node)[:80]
-            found.note(node or self._call, f"{where} cannot be read; write its parameters yourself")
-            return
-        for key, value in items:
-            self._parameter(f"{before}{key}", self._resolved(value, only=ast.Call))
-
     def _parameter(self, name: str, node: ast.expr) -> None:
         found = self._found
         kind = name_of(node) if isinstance(node, ast.Call) else None
-        grid = self._grid_of(node)
+        grid = grid_of(node)
         if grid is not None:
             self._choices(name, node, grid, is_grid=True)
         elif isinstance(node, ast.Call) and kind in RANGES:
@@ -173,8 +148,6 @@ class _Tuner:
             self._normal(name, node, NORMAL[kind])
         elif kind == "sample_from" or isinstance(node, ast.Lambda):
             self._functions.append((name, node))
-        elif isinstance(node, ast.Dict) or kind == "dict":
-            self._space(node, f"{name}.")
         else:
             try:
                 value = self._scope.value(node, {})
@@ -274,16 +247,6 @@ class _Tuner:
             says["step"] = (int if whole else float)(step)
         return says
 
-    def _grid_of(self, node: ast.expr) -> ast.expr | None:
-        """The values of `grid_search([...])`, or of `{"grid_search": [...]}`."""
-        if isinstance(node, ast.Call) and name_of(node) == "grid_search":
-            return node.args[0] if node.args else keywords(node).get("values")
-        if isinstance(node, ast.Dict) and len(node.keys) == 1:
-            (key,), (value,) = node.keys, node.values
-            if isinstance(key, ast.Constant) and key.value == "grid_search":
-                return value
-        return None
-
     def _choices(self, name: str, node: ast.expr, given: ast.expr | None, *, is_grid: bool) -> None:
         found = self._found
         try:
@@ -315,10 +278,10 @@ class _Tuner:
 
     def _settings(self) -> None:
         found = self._found
-        config = self._resolved(self._given.get("tune_config"))
+        config = self._mappings.resolved(self._given.get("tune_config"))
         given = self._given | (keywords(config) if isinstance(config, ast.Call) else {})
         metric, mode = (self._value(given.get(name)) for name in ("metric", "mode"))
-        scheduler = self._resolved(given.get("scheduler"))
+        scheduler = self._mappings.resolved(given.get("scheduler"))
         if isinstance(scheduler, ast.Call):
             inside = keywords(scheduler)
             metric = metric or self._value(inside.get("metric"))
@@ -332,7 +295,7 @@ class _Tuner:
         self._budget(given)
         self._scheduler(scheduler)
         self._end(given)
-        self._searcher(self._resolved(given.get("search_alg")))
+        self._searcher(self._mappings.resolved(given.get("search_alg")))
 
     def _budget(self, given: Mapping[str, ast.expr]) -> None:
         budget = self._found.budget
@@ -380,9 +343,9 @@ class _Tuner:
 
     def _end(self, given: Mapping[str, ast.expr]) -> None:
         """The end of a trial where `stop` gives it: a class has no end of its own."""
-        run = self._resolved(given.get("run_config"))
+        run = self._mappings.resolved(given.get("run_config"))
         stop = keywords(run).get("stop") if isinstance(run, ast.Call) else given.get("stop")
-        stop = self._resolved(stop)
+        stop = self._mappings.resolved(stop)
         if stop is None:
             return
         value = self._value(stop)
@@ -403,7 +366,7 @@ class _Tuner:
             self._found.note(self._call, "the grid_search values are choices here, drawn with the others")
         name = name_of(node) if node is not None else None
         if name in ("ConcurrencyLimiter", "Repeater") and isinstance(node, ast.Call) and node.args:
-            self._searcher(self._resolved(node.args[0]))
+            self._searcher(self._mappings.resolved(node.args[0]))
         elif name in SEARCHERS:
             search["sampler"] = SEARCHERS[str(name)]
         elif node is not None:
@@ -413,16 +376,9 @@ class _Tuner:
 
     def _value(self, node: ast.expr | None) -> Any:
         try:
-            return self._scope.value(self._resolved(node), {})
+            return self._scope.value(self._mappings.resolved(node), {})
         except Unreadable:
             return None
-
-    def _resolved(self, node: ast.expr | None, only: type[ast.expr] = ast.expr) -> Any:
-        """What a name was assigned, if it is such a node; anything else as it is."""
-        for _ in range(5):
-            if isinstance(node, ast.Name) and isinstance(self._assigned.get(node.id), only):
-                node = self._assigned[node.id]
-        return node
 
 
 def _differ(one: float, other: float) -> bool:

@@ -350,6 +350,65 @@ def test_what_a_space_cannot_say_of_a_param_space_is_told(read: Read) -> None:
     assert spec.parameters.keys() == {"x", "normal", "twice", "q", "q_raw"}
 
 
+CHANGED = """
+import copy
+from ray import tune
+def train_fn(config): ...
+def make_space(wide): return {}
+def widen(space): space["wide"] = tune.uniform(1, 2)
+def main(smoke):
+    base = dict(depth=tune.randint(1, 9), **make_space(True))
+    base |= {"depth": tune.randint(1, 5)}
+    opt = {"lr": tune.uniform(0, 1)}
+    space = {"opt": opt, **base, "gone": {"a": 1, "b": 2}, "batch": 8}
+    space["extra"] = tune.uniform(1, 2)
+    space.update({"batch": tune.choice([8, 16])}, act="relu")
+    space["opt"]["beta"] = tune.uniform(0, 1)
+    space["opt"].update(eps=1e-8)
+    space |= copy.deepcopy({"wd": tune.loguniform(1e-4, 1)})
+    space["gone"] = 3
+    for name in ("a", "b"):
+        space[f"in_{name}"] = tune.uniform(0, 1)
+    if smoke:
+        space.update(epochs=1)
+    space.setdefault("x", 1)
+    widen(space)
+    space[named()] = 4
+    space.update(more())
+    _, space["y"] = space, 2
+    tuner = tune.Tuner(train_fn, param_space=space)
+    space["late"] = 1
+"""
+
+
+def test_what_a_script_adds_to_its_param_space_is_read_or_told(read: Read) -> None:
+    _, text = read(CHANGED)
+    assert yaml.safe_load(text)["parameters"] == {
+        "opt.lr": {"min": 0.0, "max": 1.0},
+        "opt.beta": {"min": 0.0, "max": 1.0},
+        "opt.eps": 1e-8,
+        "depth": {"min": 1, "max": 4},
+        "gone": 3,
+        "batch": [8, 16],
+        "extra": {"min": 1.0, "max": 2.0},
+        "act": "relu",
+        "wd": {"min": 1e-4, "max": 1.0, "log": True},
+    }
+    told = [line for line in text.splitlines() if line.startswith("# train.py, line")]
+    for line, what in (
+        (8, "make_space(True) cannot be read"),
+        (19, "space[f'in_{name}'] = tune.uniform(0, 1) runs only sometimes, in a loop"),
+        (21, "space.update(epochs=1) runs only sometimes"),
+        (22, "space.setdefault('x', 1) cannot be read"),
+        (23, "widen(space) cannot be read"),
+        (24, "the name named() cannot be read"),
+        (25, "more() cannot be read"),
+        (26, "_, space['y'] = (space, 2) cannot be read"),
+    ):
+        assert any(f"line {line}: {what}" in each for each in told), (line, told)
+    assert "late" not in text
+
+
 def test_a_function_of_the_other_values_is_an_expression(read: Read) -> None:
     space = """{
     "lr": tune.uniform(1, 2), "model": {"width": tune.randint(1, 9)},
