@@ -7,7 +7,7 @@ a number, or holds alternatives.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -200,3 +200,17 @@ def _expression(fact: Any) -> str:
 
 def _text(value: Any) -> str:
     return repr(value) if isinstance(value, str) else text_of(value)
+
+
+def plain(known: Mapping[str, Any]) -> dict[str, Any]:
+    """The known values that are no suggestions."""
+    return {
+        name: value
+        for name, value in known.items()
+        if isinstance(value, str | int | float | bool)
+        or (isinstance(value, list | tuple) and _all_plain(value))
+    }
+
+
+def _all_plain(values: Sequence[Any]) -> bool:
+    return all(isinstance(each, str | int | float | bool) for each in values)

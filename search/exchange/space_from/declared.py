@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .fields import Setting
+from .fields import UNREADABLE, Setting
 from .literals import Literals, parameter_of
 from .passing import Form, literally, several, truth
 from .syntax import assignments, constant, decorated, imports, keywords, name_of, nodes_of, root_of
 
 IMPORTED = "it is imported: add its options that are to be searched, such as learning_rate"
 SEVERAL = "it takes several values"
-UNREADABLE = "it has no default value that can be read"
 LISTS = ("list", "List", "tuple", "Tuple", "Sequence")
 FIELDS = ("field", "Field", "choice", "attrib")  # calls in place of a default
 CONFIGURATOR = "configurator.py"  # of nanoGPT

@@ -14,6 +14,7 @@ from .metric import Metric
 from .syntax import Bounds
 
 INTEGER_BOUND = 2**63
+UNREADABLE = "its default value cannot be read"
 PROCESS_SETTINGS = ("local_rank", "node_rank", "world_size")  # `rank` may be that of adapters
 
 
@@ -28,6 +29,7 @@ class Setting:
     whole: bool = False  # accepts only whole numbers
     choices: tuple[Any, ...] = ()
     required: bool = False
+    unread: bool = False  # whether the source has a value by default, but does not show which
     bounds: Bounds = (None, None)  # that the script accepts
     variable: str = ""  # its name in the script's code where that differs: argparse's `dest=`
     form: str = ""  # of `passing`; empty: one value
@@ -65,7 +67,7 @@ class Setting:
         if self.parameter in PROCESS_SETTINGS and not self.required:
             return "it is set where the processes are started"
         if self.value is None and not self.choices and not self.required:
-            return "it has no default value that can be read"
+            return UNREADABLE if self.unread else "it has no value by default"
         return None
 
 

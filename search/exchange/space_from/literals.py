@@ -75,7 +75,15 @@ class Literals:
         number = is_number(value) or (value is None and wanted is not None)
         whole = wanted is int or (wanted is None and isinstance(value, int))
         choices = tuple(choice for choice in choices if choice is not None)  # which no option can express
-        return Setting(name, parameter_of(name), value, number, whole, choices, required, limits)
+        unread = value is None and not self._is_none(default)
+        return Setting(name, parameter_of(name), value, number, whole, choices, required, unread, limits)
+
+    def _is_none(self, node: ast.expr | None) -> bool:
+        """Whether it is None, or not there."""
+        for _ in self.constants:
+            if isinstance(node, ast.Name):
+                node = self.constants.get(node.id, node)
+        return node is None or (isinstance(node, ast.Constant) and node.value in (None, ...))
 
     def literal(self, node: ast.expr | None) -> Any:
         """A value written in the source, directly or in a constant of the module; None for any other."""

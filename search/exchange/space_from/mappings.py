@@ -1,4 +1,4 @@
-"""A mapping as a script builds it: what a name is assigned, and what is set, updated and merged after that."""
+"""A mapping as a script builds it: what a name is assigned, and what is set and merged after that."""
 
 from __future__ import annotations
 

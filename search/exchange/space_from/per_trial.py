@@ -36,6 +36,8 @@ SHARED_INPUT = re.compile(
 )
 WRITTEN_NAME = re.compile(r"(.*_)?(save[ds]?|out|outputs?|exports?|logs?|results?)_?(dir|path|file)?(_.*)?")
 LIKE_A_PLACE = re.compile(r".*[/.].*|out|outputs?|saved?|results?|runs?|models?|checkpoints?|ckpts?|logs?")
+RESUMES = re.compile(r"(resume|restore)(_(from|path|file))*")  # from what, only the script shows
+RESUMES_CHECKPOINT = re.compile(r"(resume|restore)(_from)?_(checkpoint|ckpt)(_(path|file))?")
 OF_LOGS = re.compile(rf"{BESIDE}_?\w*")
 NAMES_A_FILE = re.compile(r"\w+_(path|file|filename|model_path)")
 
@@ -121,6 +123,10 @@ def trial_value(setting: Setting, use: OptionUse = OptionUse()) -> str | None:
         takes = setting.holds({"min": 0, "max": HIGHEST_SEED})
         return "$seed" if takes and (setting.number or setting.required) else None
     value = setting.value if isinstance(setting.value, str) else ""
+    none = setting.value in (None, "") and not (setting.number or setting.required or setting.unread)
+    if none and not (setting.form or re.match(r"-[^-]", setting.name)):  # -rPATH would stay without PATH
+        if (in_code in use.read and RESUMES.fullmatch(name)) or RESUMES_CHECKPOINT.fullmatch(name):
+            return "$checkpoint:last"
     if name == "resume_from" and not (setting.number or value):
         return "$resume_from"  # a parameter of this name would hide the macro
     has_value = value.strip() or (setting.required and setting.value is None) or in_code in use.filled
@@ -144,7 +150,7 @@ def trial_value(setting: Setting, use: OptionUse = OptionUse()) -> str | None:
 
 def as_word(value: str) -> str:
     """The value as a word of the command: `${seed}` for `$seed`."""
-    return re.sub(r"\$(\w+)", r"${\1}", value)
+    return re.sub(r"\$(\w+(:last)?)", r"${\1}", value)
 
 
 def _seeds(call: ast.Call, scope: Scope, origins: Origins) -> set[str]:

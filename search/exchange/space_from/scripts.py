@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from .declared import IMPORTED, SEVERAL, UNREADABLE, Declared, element
-from .fields import Setting, Settings
+from .declared import IMPORTED, SEVERAL, Declared, element
+from .fields import UNREADABLE, Setting, Settings
 from .literals import NUMBER_TYPES, Literals, parameter_of
 from .metric import metric_of
 from .passing import ADDS, Form, flag, of_all, several

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
-def asks(nodes: Sequence[ast.AST], trial: str) -> bool:
-    """Whether these nodes ask the trial for suggestions, or pass it on."""
+def asks(nodes: Sequence[ast.AST], trials: Collection[str]) -> bool:
+    """Whether these nodes ask the trial, which has these names, for suggestions, or pass it on."""
     inside = [node for each in nodes for node in ast.walk(each)]
     other_uses = {
         id(node.value)
@@ -15,7 +15,7 @@ def asks(nodes: Sequence[ast.AST], trial: str) -> bool:
         if isinstance(node, ast.Attribute) and not node.attr.startswith("suggest_")
     }
     return any(
-        isinstance(node, ast.Name) and node.id == trial and id(node) not in other_uses for node in inside
+        isinstance(node, ast.Name) and node.id in trials and id(node) not in other_uses for node in inside
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ....objectives.user.function import place_of
 from ...errors import UsageError
 from .asked import ARGUMENTS, says_of
-from .conditions import UNKNOWN, Asked, Condition, alternatives, both, either, test_of, when_of
+from .conditions import UNKNOWN, Asked, Condition, alternatives, both, either, plain, test_of, when_of
 from .found import FoundParameter, FoundSearch
 from .given import Function, Objective, bindings, methods_of
 from .scope import Scope, Unreadable
@@ -27,6 +27,13 @@ MOST_STATEMENTS = 100_000  # that are read, once loops and calls are written out
 SELF = "self"
 
 
+@dataclass(frozen=True)
+class Method:
+    """A method of the trial with a name of its own: `ask = trial.suggest_float`."""
+
+    kind: str  # `float`
+
+
 @dataclass
 class Frame:
     """A function while it is read."""
@@ -35,6 +42,11 @@ class Frame:
     known: dict[str, Any] = field(default_factory=dict)  # values and suggestions, by name or expression
     returned: Any = None  # what it returns, if that is known
     depth: int = 0
+
+    @property
+    def trials(self) -> set[str]:
+        """The names that ask the trial: its own, and those of its methods."""
+        return {self.trial, *(name for name, each in self.known.items() if isinstance(each, Method))}
 
 
 class Suggestions:
@@ -109,7 +121,7 @@ class Suggestions:
                 f"{self._found.source}:{node.lineno}: its loops and calls are too long to be written out"
             )
         match node:
-            case ast.For() | ast.AsyncFor() | ast.While() if not asks([node], frame.trial):
+            case ast.For() | ast.AsyncFor() | ast.While() if not asks([node], frame.trials):
                 self._forget([node], frame)  # it trains
             case ast.Return(value=value):
                 frame.returned = self._value(value, frame, given)
@@ -127,7 +139,7 @@ class Suggestions:
             case ast.While(test=test, body=body):
                 self._value(test, frame, given)
                 self._forget(body, frame)
-                self._block(body, frame, both(given, UNKNOWN) if asks(body, frame.trial) else given)
+                self._block(body, frame, both(given, UNKNOWN) if asks(body, frame.trials) else given)
             case ast.With(body=body) | ast.AsyncWith(body=body):
                 for item in node.items:
                     self._value(item.context_expr, frame, given)
@@ -172,7 +184,7 @@ class Suggestions:
             if condition is None:  # never so
                 ends.append((None, before))
                 continue
-            matters = ends_here or asks(statements, frame.trial)
+            matters = ends_here or asks(statements, frame.trials)
             at = both(given, condition) if matters else given
             ends.append((self._block(statements, frame, at), frame.known))
         (after_yes, known_yes), (after_no, known_no) = ends
@@ -210,7 +222,7 @@ class Suggestions:
         """Read the turns of a loop over known values, or up to the largest value of a suggested number."""
         self._value(over, frame, given)
         try:
-            values: Any = self._scope.value(over, _plain(frame.known))
+            values: Any = self._scope.value(over, plain(frame.known))
         except Unreadable:
             counted = self._counted(over, frame)
             if counted is None:
@@ -238,13 +250,13 @@ class Suggestions:
         first = 0
         if len(over.args) == 2:
             try:
-                first = self._scope.value(over.args[0], _plain(frame.known))
+                first = self._scope.value(over.args[0], plain(frame.known))
             except Unreadable:
                 return None
         last, offset = over.args[-1], 0
         if isinstance(last, ast.BinOp) and isinstance(last.op, ast.Add | ast.Sub):
             try:
-                offset = self._scope.value(last.right, _plain(frame.known))
+                offset = self._scope.value(last.right, plain(frame.known))
             except Unreadable:
                 return None
             offset = -offset if isinstance(last.op, ast.Sub) else offset
@@ -305,7 +317,7 @@ class Suggestions:
                 self._value(test, frame, given)
                 yes, no = test_of(test, frame.known, self._scope)
                 read = [
-                    self._value(each, frame, both(given, condition) if asks([each], frame.trial) else given)
+                    self._value(each, frame, both(given, condition) if asks([each], frame.trials) else given)
                     for condition, each in ((yes, body), (no, orelse))
                     if condition is not None
                 ]
@@ -313,7 +325,7 @@ class Suggestions:
             case ast.BoolOp(values=[first, *others]):
                 self._value(first, frame, given)
                 for other in others:
-                    self._value(other, frame, both(given, UNKNOWN) if asks([other], frame.trial) else given)
+                    self._value(other, frame, both(given, UNKNOWN) if asks([other], frame.trials) else given)
                 return None
             case ast.ListComp(generators=[one]) | ast.GeneratorExp(generators=[one]) if not one.ifs:
                 self._loop(one.target, one.iter, lambda at: self._value(node.elt, frame, at), frame, given)
@@ -327,22 +339,26 @@ class Suggestions:
                 return {key.value: each for key, each in named if isinstance(key, ast.Constant)}
             case ast.Tuple(elts=items):
                 return tuple(self._value(each, frame, given) for each in items)
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if (name, attr[:8]) == (
+                frame.trial,
+                "suggest_",
+            ):
+                return Method(attr[8:])
         if (known := frame.known.get(ast.unparse(node))) is not None:
             return known
-        if asks([node], frame.trial):
+        if asks([node], frame.trials):
             self._expressions(node, frame, given)
             return None
         try:
-            return self._scope.value(node, _plain(frame.known))
+            return self._scope.value(node, plain(frame.known))
         except Unreadable:
             return None
 
     def _call(self, node: ast.Call, frame: Frame, given: Condition) -> Any:
         function = node.func
-        match function:
-            case ast.Attribute(value=ast.Name(id=name), attr=attr) if name == frame.trial:
-                if attr.startswith("suggest_"):
-                    return self._suggested(node, attr.removeprefix("suggest_"), frame, given)
+        is_name = isinstance(getattr(function, "value", function), ast.Name)
+        if is_name and isinstance(method := self._value(function, frame, given), Method):
+            return self._suggested(node, method.kind, frame, given)
         passed = [each for each in (*node.args, *keywords(node).values()) if _is(each, frame.trial)]
         name = str(name_of(function))
         inner = self._functions.get(name) if isinstance(function, ast.Name) else None
@@ -355,10 +371,13 @@ class Suggestions:
         if name_of(node) == "dict" and not node.args:
             return {name: self._value(each, frame, given) for name, each in keywords(node).items()}
         for each in (*node.args, *(keyword.value for keyword in node.keywords), function):
-            if not isinstance(each, ast.Name):
-                self._value(each.value if isinstance(each, ast.Starred) else each, frame, given)
+            read = self._value(each.value if isinstance(each, ast.Starred) else each, frame, given)
+            if isinstance(read, Method):
+                self._found.note(
+                    node, f"{ast.unparse(node)}: what it suggests cannot be read; write it yourself"
+                )
         try:
-            return self._scope.value(node, _plain(frame.known))
+            return self._scope.value(node, plain(frame.known))
         except Unreadable:
             return None
 
@@ -385,17 +404,20 @@ class Suggestions:
         if kind not in ARGUMENTS or self._count > MOST_CALLS:
             return None
         values = dict(zip(ARGUMENTS[kind], node.args, strict=False)) | keywords(node)
+        values |= {f"**{ast.unparse(each.value)}": each.value for each in node.keywords if each.arg is None}
         read: dict[str, Any] = {}
         for key, value in values.items():
             try:
-                read[key] = self._scope.value(value, _plain(frame.known))
-            except Unreadable:
+                one = self._scope.value(value, plain(frame.known))
+                read |= one if key.startswith("**") else {key: one}
+            except (Unreadable, TypeError):
                 self._found.note(node, f"{ast.unparse(node)}: its {key} cannot be read; write it yourself")
                 return None
         try:
             name, says = str(read["name"]), says_of(kind, read)
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-            self._found.note(node, f"{ast.unparse(node)}: {error}; write it yourself")
+            why = f"its {error.args[0]} is missing" if isinstance(error, KeyError) else error
+            self._found.note(node, f"{ast.unparse(node)}: {why}; write it yourself")
             return None
         place = place_of(name)
         if UNKNOWN[0] in given:
@@ -416,17 +438,3 @@ class Suggestions:
 
 def _is(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
-
-
-def _plain(known: Mapping[str, Any]) -> dict[str, Any]:
-    """The known values that are no suggestions."""
-    return {
-        name: value
-        for name, value in known.items()
-        if isinstance(value, str | int | float | bool)
-        or (isinstance(value, list | tuple) and _all_plain(value))
-    }
-
-
-def _all_plain(values: Sequence[Any]) -> bool:
-    return all(isinstance(each, str | int | float | bool) for each in values)

@@ -187,7 +187,7 @@ def test_simple_parsing_reads_the_values_of_the_trial(capsys: pytest.CaptureFixt
 def test_the_function_given_to_fire_is_passed_as_python_writes_it() -> None:
     spec, text = space_of(FIRE)
     assert spec.objective_words[2:] == ["${args:literal}"] and set(spec.space.searched) == {"lr", "nesterov"}
-    assert "it has no default value that can be read: --limit" in text
+    assert "it has no value by default: --limit" in text
 
 
 @pytest.mark.extras("fire")

@@ -217,6 +217,9 @@ def test_a_suggestion_becomes_a_parameter(read: Read, statement: str, says: Any)
         ('y = trial.suggest_int("x", 0, 1) if far() else 0', "is asked for only sometimes"),
         ('trial.suggest_int("always", 0, 1)', "asks for another range of always than before"),
         ('trial.suggest_categorical("x", [{}, {}])', "choices that are values or lists"),
+        ('kw = make(); trial.suggest_int("x", **kw)', "its **kw cannot be read"),
+        ('trial.suggest_int("x", 1)', "its high is missing"),
+        ("far(trial.suggest_float)", "what it suggests cannot be read"),
         ('trial.suggest_float("x", float("9" * 999999999), 1)', "its low cannot be read"),
     ],
 )
@@ -268,6 +271,23 @@ def test_an_objective_without_a_name_is_told_what_to_write(read: Read, source: s
 def test_what_would_take_for_ever_is_refused(read: Read, body: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         read(OBJECTIVE.format(f'trial.suggest_float("x", 0, 1)\n    {body}'))
+
+
+def test_a_method_of_the_trial_with_a_name_of_its_own_suggests_too(read: Read) -> None:
+    source = """import optuna
+BOUNDS = {"low": 1, "high": 3}
+def objective(trial):
+    ask = trial.suggest_float
+    if trial.suggest_categorical("kind", ["a", "b"]) == "a":
+        ask("wd", 0, 1)
+    return trial.suggest_int("k", **BOUNDS)
+"""
+    _, text = read(source)
+    assert yaml.safe_load(text)["parameters"] == {
+        "kind": ["a", "b"],
+        "wd": {"min": 0.0, "max": 1.0, "when": {"kind": "a"}},
+        "k": {"min": 1, "max": 3},
+    }
 
 
 def test_a_loop_that_trains_is_not_written_out(read: Read) -> None:

@@ -158,7 +158,7 @@ def test_options_of_argparse(here: Here) -> None:
         check_objective(spec)
     assert spec.parameters["fp16"] == Constant(value=False) and "--fp16" not in words_of(spec)
     assert spec.parameters["layers"] == Constant(value=[1]) and words_of(spec)[-2:] == ["--layers", "1"]
-    assert "no default value that can be read: --out" in text
+    assert "it has no value by default: --out" in text
     assert "letters, digits and _: --é" in text
     assert "from hpsearch.objectives import report" in text and '{"step": 1, "val_loss": 0.5}' in text
 
@@ -385,6 +385,40 @@ def test_a_seed_and_where_to_write_are_each_trials_own(subtests: pytest.Subtests
             assert word in expand(words, first(spec), OWN)
             assert ("# Each trial has its own: " in text) == ("7" in word or "/r/0" in word)
             assert "FILL_IN" not in text
+
+
+RESUMED = [
+    ("'--resume', default=None", "torch.load(args.resume)", "--resume=${checkpoint:last}"),
+    ("'--resume', default=''", "if args.resume: torch.load(args.resume)", "--resume=${checkpoint:last}"),
+    (
+        "'--resume_from', default=None",
+        "json.load(open(args.resume_from))",
+        "--resume_from=${checkpoint:last}",
+    ),
+    ("'--resume_from', default=None", "open(f'{args.resume_from}/x')", "--resume_from=${resume_from}"),
+    ("'--resume_from_checkpoint', default=None", "", "--resume_from_checkpoint=${checkpoint:last}"),
+    ("'--resume', default='a.pt'", "torch.load(args.resume)", "  resume: a.pt"),
+    ("'--resume', default=None", "", "# Left out, because it has no value by default: --resume"),
+    ("'--resume', default=find()", "torch.load(args.resume)", "# Left out, because its default value cannot"),
+    ("'--resume', action='store_true'", "", "  resume: false"),
+]
+
+
+def test_what_a_script_resumes_from_is_each_trials_own(subtests: pytest.Subtests, here: Here) -> None:
+    for option, line, told in RESUMED:
+        with subtests.test(f"{option} {line}"):
+            script = WRITES.format(options=f"parser.add_argument({option})", lines=line)
+            _, text = proposed(here("train.py", script))
+            assert told in text
+            assert ("write ${checkpoint:PATTERN}" in text) == ("checkpoint:last" in told)
+    click = """import click, json
+@click.command()
+@click.option("--lr", default=0.1)
+@click.option("--resume-from", default=None)
+def main(lr, resume_from):
+    json.load(open(resume_from))
+"""
+    assert "--resume-from=${checkpoint:last}" in proposed(here("train.py", click))[1]
 
 
 COMMAND = """
