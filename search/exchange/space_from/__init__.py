@@ -127,7 +127,7 @@ def _lines(settings: Settings, entries: list[_Entry]) -> Iterator[str]:
         yield f"# Each trial has its own: {', '.join(each)}"
     if "$checkpoint:last" in settings.per_trial.values():
         yield "# ${checkpoint:last} is the newest checkpoint there, if it has a usual name; a first attempt"
-        yield "# has none, and goes without the option. For a file of another name, write ${checkpoint:PATTERN}."
+        yield "# has none, and goes without the option. For files of other names: ${checkpoint:PATTERN}."
     to_fill = [*settings.to_fill, *(entry.setting.parameter for entry in entries if entry.to_fill)]
     if to_fill:
         yield f"{TO_FILL_IN}{one_line(', '.join(to_fill))}"

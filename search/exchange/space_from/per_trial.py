@@ -124,9 +124,10 @@ def trial_value(setting: Setting, use: OptionUse = OptionUse()) -> str | None:
         return "$seed" if takes and (setting.number or setting.required) else None
     value = setting.value if isinstance(setting.value, str) else ""
     none = setting.value in (None, "") and not (setting.number or setting.required or setting.unread)
-    if none and not (setting.form or re.match(r"-[^-]", setting.name)):  # -rPATH would stay without PATH
-        if (in_code in use.read and RESUMES.fullmatch(name)) or RESUMES_CHECKPOINT.fullmatch(name):
-            return "$checkpoint:last"
+    is_path = RESUMES_CHECKPOINT.fullmatch(name) or (in_code in use.read and RESUMES.fullmatch(name))
+    # A first attempt goes without the option, which is seen in --resume=PATH, but not in -rPATH.
+    if none and is_path and not (setting.form or re.match(r"-[^-]", setting.name)):
+        return "$checkpoint:last"
     if name == "resume_from" and not (setting.number or value):
         return "$resume_from"  # a parameter of this name would hide the macro
     has_value = value.strip() or (setting.required and setting.value is None) or in_code in use.filled
