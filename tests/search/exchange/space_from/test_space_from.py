@@ -410,7 +410,7 @@ def test_what_a_script_resumes_from_is_each_trials_own(subtests: pytest.Subtests
             script = WRITES.format(options=f"parser.add_argument({option})", lines=line)
             _, text = proposed(here("train.py", script))
             assert told in text
-            assert ("write ${checkpoint:PATTERN}" in text) == ("checkpoint:last" in told)
+            assert ("${checkpoint:PATTERN}." in text) == ("checkpoint:last" in told)
     click = """import click, json
 @click.command()
 @click.option("--lr", default=0.1)
