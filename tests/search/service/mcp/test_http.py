@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,13 @@ def test_a_whole_task_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with serving(workspace, tmp_path, Settings(roots=(tmp_path,))) as served:
         headers = {"Authorization": f"Bearer {served.token('code')}"}
 
-        def connect() -> Any:
-            return streamable_http_client(
-                f"{served.url}/mcp", http_client=httpx2.AsyncClient(headers=headers, timeout=120)
-            )
+        @asynccontextmanager
+        async def connect() -> AsyncIterator[Any]:
+            async with (
+                httpx2.AsyncClient(headers=headers, timeout=120) as client,
+                streamable_http_client(f"{served.url}/mcp", http_client=client) as streams,
+            ):
+                yield streams
 
         drive(connect, whole_task)
         from_elsewhere(served, tmp_path)
