@@ -20,7 +20,7 @@ import sqlalchemy
 from sqlalchemy import exc
 
 from . import DatabaseUnavailable, Refused, StorageError
-from .damage import cause
+from .damage import cause, unavailable
 
 WRITE_WAIT_SECONDS = 1.0  # for another program's write, before the user is told
 RETRY_SECONDS = 1.0  # before the next attempt
@@ -64,7 +64,7 @@ class DriverConnection:
         except (exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
             if self.file is None:
                 self.close()
-            raise DatabaseUnavailable(cause(error)) from error
+            raise unavailable(error) from error
         except exc.DatabaseError as error:
             raise StorageError(f"the database no longer works: {cause(error)}") from error
 

@@ -20,6 +20,7 @@ from . import DatabaseUnavailable, StorageError
 # such as a full disk or no memory to share.
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_IOERR")
 _LASTING = (*_DAMAGE, "SQLITE_ERROR")
+_FULL = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
 _PASSING = ("SQLITE_IOERR_SHM", "SQLITE_IOERR_LOCK", "SQLITE_IOERR_NOMEM", "SQLITE_IOERR_BLOCKED")
 
 
@@ -74,9 +75,16 @@ def readable() -> Iterator[None]:
     try:
         yield
     except optuna.exceptions.StorageInternalError as error:
-        raise DatabaseUnavailable(cause(error.__cause__ or error)) from error
+        raise unavailable(error.__cause__ or error) from error
     except (exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
-        raise DatabaseUnavailable(cause(error)) from error
+        raise unavailable(error) from error
+
+
+def unavailable(error: BaseException) -> DatabaseUnavailable:
+    """That the database cannot be read or written now; the code tells a full disk from the rest."""
+    original = getattr(error, "orig", None) or error
+    full = isinstance(original, sqlite3.Error) and _is_of(original, _FULL)
+    return DatabaseUnavailable(cause(error), code="disk-full" if full else None)
 
 
 def cause(error: BaseException) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import Path
 
 from ...storage.wanted import PRIORITIES, Wanted, moment
 from ..engine.clock import SAVE_EVERY_SECONDS
@@ -98,6 +99,16 @@ class Situation:
     draining: bool = False
     lent: tuple[Entry, ...] = ()  # parts of the machine that something short has, or asks for
     lacks: Mapping[str, str] = field(default_factory=dict)  # what is not here of studies whose server is gone
+    full: Path | None = None  # a folder of the service whose disk is full
+
+    @property
+    def starts_nothing(self) -> str | None:
+        """Why nothing is started; None where all may be."""
+        if self.draining:
+            return "the server is drained, and starts nothing"
+        if self.full is not None:
+            return f"the disk of {self.full} is full: nothing is started until it has room"
+        return None
 
     def entries(self) -> list[tuple[Entry, Rest | None]]:
         """The studies that have a part of the machine, or wait for one."""
@@ -166,7 +177,7 @@ def view(situation: Situation) -> Queue:
     entries = situation.entries()
     decision = decide([entry for entry, _ in entries], situation.machine, situation.now)
     foreseen = foresee(entries, situation.machine, situation.now)
-    if situation.draining:
+    if situation.starts_nothing is not None:
         foreseen = {entry.name: _without_begin(foreseen[entry.name], entry) for entry, _ in entries}
     by_name = {entry.name: entry for entry, _ in entries}
     stops = [action for action in decision.actions if isinstance(action, Preempt)]
@@ -178,8 +189,8 @@ def view(situation: Situation) -> Queue:
         seen = foreseen.get(study.name, _past(study))
         wait = decision.waits.get(study.name)
         words = None if wait is None or entry is None else _words(situation, decision, entry, wait)
-        if situation.draining and study.name in places:
-            words = "the server is drained, and starts nothing"
+        if situation.starts_nothing is not None and study.name in places:
+            words = situation.starts_nothing
         found.append(
             QueuedStudy(
                 study=study.name,

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ from ..errors import SearchError, UsageError, why
 
 SOCKET_PATH = 100  # bytes: the system allows 104 on macOS, 108 on Linux
 PRIVATE = 0o600
+ROOM = 1 << 20  # free bytes, below which a disk counts as full: a driver could not even begin
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,15 @@ class Home:
                 os.kill(link["pid"], 0)
                 found.append((file.stat().st_mtime, link))
         return [link for _, link in sorted(found, key=lambda each: -each[0])]
+
+
+def full_disk(*folders: Path) -> Path | None:
+    """The first of these folders whose disk has no room; None where all have some, as far as is known."""
+    for folder in folders:
+        with suppress(OSError):
+            if shutil.disk_usage(folder).free < ROOM:
+                return folder
+    return None
 
 
 def _place(folder: str | Path | None = None) -> Path:

@@ -148,6 +148,8 @@ class Plans:
             raise UsageError(f"it asks for {need}, which this machine never has: {machine}", code="slots")
         if self._queue.draining or self._leaving:
             raise SearchError("the server is drained, and starts nothing", code="draining")
+        if full := self._queue.full_disk:
+            raise SearchError(f"the disk of {full} is full", code="disk-full")
         place = self._queue.lend(id, f"plan {id}", need, seconds + OVERHEAD_SECONDS)
         if place is None:
             raise SearchError(

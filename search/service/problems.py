@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from ...spaces import SpaceError
 from ...storage import StorageError
 from ...storage.passwords import without_passwords
 from ..errors import SearchError, UsageError, why
+from ..trials.failures import is_full
 from ..values import plain
 
 MEDIA_TYPE = "application/problem+json"
@@ -172,16 +172,16 @@ def problem_of(error: Exception, secrets: Sequence[str] = ()) -> Problem:
     told = without_passwords(why(error) if isinstance(error, OSError) else str(error), list(secrets))
     if isinstance(error, Problem):
         return error
+    full = any(is_full(each) for each in (error, error.__cause__) if each is not None)
     if isinstance(error, SpaceError):
         issues = [issue._asdict() for issue in error.issues]
         title = f"The space has {len(issues)} issue{'s' * (len(issues) != 1)}"
         return Problem(422, "space-invalid", title, told, issues=issues)
     if isinstance(error, OSError):
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         return problem("disk-full" if full else "failed", told)
     if not isinstance(error, (SearchError, StorageError, ObjectiveError)):
         return problem("internal")
-    code = error.code
+    code = "disk-full" if full else error.code
     steps = [step.to_json() for step in getattr(error, "next_steps", ())]
     more: dict[str, Any] = {"code": code} | ({"next_steps": steps} if steps else {})
     type = BY_CODE.get(code, code)

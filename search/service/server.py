@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import io
 import json
 import logging
 import os
@@ -86,7 +87,7 @@ def serve(
         if workspace.file is not None:  # drivers start in other folders
             workspace = Workspace.at(str(workspace.file.absolute()), workspace.runs.absolute())
         service = Service.at(workspace, home, settings)
-        ending.enter_context(_logging(home.log if log is None else log))
+        ending.enter_context(logging_to(home.log if log is None else log, announce))
         token = service.tokens.mint("owner", "admin")
         config = uvicorn.Config(
             make_app(service),
@@ -239,8 +240,44 @@ def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
+class _LogFile(RotatingFileHandler):
+    """A log whose disk may be full: that is told once, until a line can be written again."""
+
+    def __init__(self, log: Path, tell: Callable[[str], None]) -> None:
+        super().__init__(log, maxBytes=LOG_BYTES, backupCount=LOGS, encoding="utf-8")
+        self._tell = tell
+        self._fails = False
+
+    def _open(self) -> io.TextIOWrapper:
+        """The file, at the start of a line: the last one may have been written in part."""
+        stream = super()._open()
+        if os.fstat(stream.fileno()).st_size:
+            with open(self.baseFilename, "rb") as written:
+                written.seek(-1, os.SEEK_END)
+                stream.write("\n" * (written.read() != b"\n"))
+        return stream
+
+    def flush(self) -> None:
+        """Called after each line."""
+        super().flush()
+        if self.stream is not None:
+            self._fails = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Let the line go, and open the file anew for the next one."""
+        error = sys.exception()
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            with suppress(OSError):  # what it could not write fails once more
+                stream.close()
+        if not self._fails:
+            self._fails = True
+            told = why(error) if isinstance(error, OSError) else repr(error)
+            self._tell(f"cannot write {self.baseFilename}: {told}; requests are not logged until it works")
+
+
 @contextmanager
-def _logging(log: Path) -> Iterator[None]:
+def logging_to(log: Path, tell: Callable[[str], None]) -> Iterator[None]:
     """Write requests to a file that only this user reads; `-` is standard error."""
     handler: logging.Handler
     if str(log) == "-":
@@ -248,7 +285,7 @@ def _logging(log: Path) -> Iterator[None]:
     else:
         try:
             os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-            handler = RotatingFileHandler(log, maxBytes=LOG_BYTES, backupCount=LOGS, encoding="utf-8")
+            handler = _LogFile(log, tell)
         except OSError as error:
             raise SearchError(f"cannot write the log: {why(error)}") from error
     loggers = [access, logging.getLogger("hpsearch.service"), logging.getLogger("uvicorn")]

@@ -18,7 +18,8 @@ import optuna
 import pytest
 import sqlalchemy
 
-from hpsearch.storage import StorageError, database
+from hpsearch.storage import DatabaseUnavailable, StorageError, database
+from hpsearch.storage.damage import readable
 from hpsearch.storage.database import open_storage, resolve_url, sqlite_file
 
 from ..support.once import make_tables
@@ -304,7 +305,8 @@ def test_a_host_that_never_answers_is_given_up_on() -> None:
 
 AS_NOBODY = """\
 import os, sys
-from hpsearch.storage import StorageError, database
+from hpsearch.storage import DatabaseUnavailable, StorageError, database
+from hpsearch.storage.damage import readable
 from hpsearch.storage.database import open_storage
 import optuna
 optuna.storages.RDBStorage("sqlite://")  # loads all while the interpreter's files can be read
@@ -379,3 +381,11 @@ def test_opening_a_file_again_keeps_the_locks_of_this_process(
         other = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA user_version = 1'); c.close()"
         subprocess.run([sys.executable, "-c", other, tmp_path / "a.db"], check=True)
         assert (tmp_path / "a.db-wal").exists()
+
+
+def test_a_full_disk_is_told_from_other_errors_that_pass(tmp_path: Path) -> None:
+    tables = open_storage(resolve_url(str(tmp_path / "studies.db")), create=True)
+    with tables.engine.connect() as connection, pytest.raises(DatabaseUnavailable) as refused, readable():
+        connection.execute(sqlalchemy.text("PRAGMA max_page_count = 1"))  # no more than there are
+        connection.execute(sqlalchemy.text("CREATE TABLE more AS SELECT zeroblob(1000000)"))
+    assert (refused.value.code, str(refused.value)) == ("disk-full", "database or disk is full")

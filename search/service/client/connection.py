@@ -101,14 +101,15 @@ class Connection:
             headers=headers,
             timeout=httpx2.Timeout(SECONDS + wait, connect=10.0),
         )
-        for left in reversed(range(TRIES)):
+        left = TRIES - 1
+        while True:
             asked = self.url, self.token
             try:
                 with request() as answer:
                     self._reached = True
                     data = self._read(answer)
-                    if answer.status_code == 401 and left and self._is_found_anew(*asked):
-                        continue
+                    if answer.status_code == 401 and self._is_found_anew(*asked):
+                        continue  # whatever tries are left: the server has just started
                     if answer.status_code not in BUSY or not left or not (harmless or _is_untouched(answer)):
                         return self._checked(answer, data, file), answer
                     pause = _pause(answer, TRIES - left)
@@ -122,8 +123,8 @@ class Connection:
                 if not left or not harmless:
                     raise self._unavailable(error) from None
                 pause = _pause(None, TRIES - left)
+            left -= 1
             time.sleep(pause)
-        raise AssertionError("the last try returns or raises")
 
     @contextmanager
     def stream(

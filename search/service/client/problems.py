@@ -43,9 +43,6 @@ def error_of(status: int, document: Mapping[str, Any], file: str | None = None) 
         return DatabaseUnavailable(told)
     if type in STORAGE:
         return StorageError(told, code=code)
-    if difference := document.get("difference"):
-        lines = difference if isinstance(difference, list) else [difference]
-        told = "\n".join([told, *(f"  {line}" for line in lines)])
     if needed := document.get("needs"):
         told += f". A token with the scope {needed} comes from the server's owner: hpsearch login stores it"
     kind = UsageError if status in WRONG_USE else SearchError

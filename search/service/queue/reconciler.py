@@ -34,7 +34,7 @@ from ...queue.decide import Entry, Start
 from ...queue.observe import Observed, observe, with_times
 from ...queue.slots import Machine, Need, Slice
 from ...queue.view import NORMAL, Queue, Situation, view
-from ..home import Home
+from ..home import Home, full_disk
 from .drivers import (
     STOP_SECONDS,
     Child,
@@ -123,7 +123,14 @@ class Reconciler:
 
     def ready(self) -> bool:
         """Whether it works: it has looked lately, and starts what is to start."""
-        return self._thread is None or (time.monotonic() - self._looked < READY_SECONDS and not self.draining)
+        looks = time.monotonic() - self._looked < READY_SECONDS
+        return self._thread is None or (looks and not self.draining and self.full_disk is None)
+
+    @property
+    def full_disk(self) -> Path | None:
+        """The folder whose disk is full, while nothing is started for that."""
+        file = self.workspace.file
+        return full_disk(self._home, *([] if file is None else [file.parent]))
 
     def poke(self) -> None:
         """Look soon: something has changed."""
@@ -211,7 +218,7 @@ class Reconciler:
             situation = self._observe() if self._reap(situation) else situation
             for study in situation.studies:
                 self._steer(study)
-            if not self.draining:
+            if situation.starts_nothing is None:
                 self._act(self._observe() if self._leaving else situation)
             self.moved(situation)
             self._looked = time.monotonic()
@@ -247,6 +254,7 @@ class Reconciler:
             self.draining,
             tuple(self._lent.values()),
             dict(self._lacks),
+            self.full_disk,
         )
 
     def _find(self) -> None:

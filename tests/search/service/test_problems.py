@@ -20,6 +20,13 @@ from hpsearch.storage.workspace import Workspace
 
 from ...support.remote import wait_for
 from ...support.serving import Callers, callers
+from ...support.spaces import small
+
+
+def _from(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
 
 ERRORS: list[tuple[Exception, int, str]] = [
     (StorageError("no x", code="study-missing"), 404, "no-such-study"),
@@ -35,6 +42,8 @@ ERRORS: list[tuple[Exception, int, str]] = [
     (ObjectiveError("unknown"), 422, "objective-invalid"),
     (SpaceError([Issue("s.yaml", 1, 2, "a", "b")]), 422, "space-invalid"),
     (OSError(errno.ENOSPC, "No space left on device"), 507, "disk-full"),
+    (_from(SearchError("cannot write", code="home"), OSError(errno.ENOSPC, "No space")), 507, "disk-full"),
+    (DatabaseUnavailable("database or disk is full", code="disk-full"), 507, "disk-full"),
     (OSError(errno.EIO, "Input/output error"), 500, "failed"),
     (RuntimeError("a bug, with a secret"), 500, "internal"),
 ]
@@ -84,6 +93,19 @@ def test_whatever_fails_is_answered_with_a_document(
             assert answer.json()["instance"] == answer.headers["x-request-id"]
             assert answer.headers["x-content-type-options"] == "nosniff"
     assert "a bug, with a secret" in caplog.text, "the log has what the answer has not"
+
+
+def test_a_full_disk_is_why_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = Workspace.at(str(tmp_path / "studies.db"))
+    with callers(workspace, tmp_path / "home") as call:
+        wait_for(lambda: call("GET", "/readyz", None).status_code == 204)
+        monkeypatch.setattr("hpsearch.search.service.home.ROOM", 1 << 60)  # more than any disk has
+        assert call("GET", "/readyz", None).status_code == 503
+        space = small(name="k", objective="remote").to_json()
+        assert call("PUT", "/v1/studies/k", json={"space": space}).status_code == 201
+        (study,) = call("GET", "/v1/queue").json()["studies"]
+        told = f"the disk of {tmp_path / 'home'} is full: nothing is started until it has room"
+        assert study["state"]["reason"] == told and study["begins"] is None
 
 
 def test_a_database_that_goes_is_said(tmp_path: Path) -> None:

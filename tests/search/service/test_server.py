@@ -20,8 +20,9 @@ import pytest
 import trustme
 
 from hpsearch.search.errors import SearchError
+from hpsearch.search.service.guard import access
 from hpsearch.search.service.home import Home, Settings
-from hpsearch.search.service.server import Address, serve
+from hpsearch.search.service.server import Address, logging_to, serve
 from hpsearch.storage.workspace import Workspace
 
 from ...support.remote import wait_for
@@ -139,6 +140,22 @@ def test_a_drained_server_says_so_at_its_start(tmp_path: Path) -> None:
             address=Address(port=0), announce=said.append, opened=interrupt,
         )  # fmt: skip
     assert said[1] == 'it is drained, and starts nothing until POST /v1/drain says {"on": false}'
+
+
+def test_a_log_whose_disk_is_full_says_so_once_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    log, roomy = tmp_path / "access.log", tmp_path / "roomy"
+    roomy.write_text('whole\n{"torn')
+    log.symlink_to("/dev/full")
+    told: list[str] = []
+    with logging_to(log, told.append):
+        for line in ("lost", "lost too"):
+            access.info(line)
+        (once,) = told
+        assert once.startswith(f"cannot write {log}: No space left on device; ")
+        log.unlink()
+        log.symlink_to(roomy)
+        access.info("there")
+        assert roomy.read_text() == 'whole\n{"torn\nthere\n' and told == [once]
 
 
 def connect(url: str) -> socket.socket:

@@ -17,13 +17,15 @@ import pytest
 from hpsearch.objectives import ObjectiveError
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.operations import OPERATIONS
+from hpsearch.search.operations.submit import SpaceDiffers
 from hpsearch.search.service import known
 from hpsearch.search.service.client import Server, connection
 from hpsearch.search.service.client.connection import part
 from hpsearch.search.service.client.events import events
 from hpsearch.search.service.client.problems import ServerUnavailable, error_of
 from hpsearch.search.service.home import Home
-from hpsearch.search.service.known import address
+from hpsearch.search.service.known import Place, address
+from hpsearch.search.service.problems import problem_of
 from hpsearch.search.service.worker.link import link_to
 from hpsearch.spaces import SpaceError
 from hpsearch.storage import StorageError
@@ -82,7 +84,7 @@ ISSUE = {"file": "<space>", "line": 6, "column": 18, "path": "x.mim", "message":
     [
         (404, "no-such-study", {"detail": "no study"}, StorageError, "study-missing", "no study"),
         (409, "wrong-state", {"code": "trial-state"}, SearchError, "trial-state", "T"),
-        (409, "space-differs", {"difference": ["x: 1 -> 2"]}, SearchError, "space-differs", "x: 1 -> 2"),
+        (507, "disk-full", {"code": "disk-full"}, SearchError, "disk-full", "T"),
         (401, "token-invalid", {}, UsageError, "token-invalid", "T"),
         (403, "scope-missing", {"needs": "code"}, UsageError, "scope-missing", "the scope code"),
         (422, "request-invalid", {"code": "usage"}, UsageError, "usage", "T"),
@@ -131,6 +133,39 @@ def test_a_huge_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     huge = httpx2.Response(200, json=["x" * 20_000])
     with answering(lambda request: huge) as server, pytest.raises(SearchError, match="is larger than"):
         server.list_studies()
+
+
+def test_a_server_that_was_started_anew_is_found_by_the_last_try() -> None:
+    tries: list[str] = []
+    tokens = ["old"]  # of the servers that this user has started
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        tries.append(request.headers["authorization"].removeprefix("Bearer "))
+        if len(tries) == 1:
+            return httpx2.Response(200, json=[])
+        if len(tries) <= connection.TRIES:
+            raise httpx2.ConnectError("refused")
+        tokens.append("new")
+        lost = problem(404, "no-such-plan", detail="a server that ends forgets its plans")
+        return problem(401, "token-invalid") if tries[-1] == "old" else lost
+
+    way = connection.Connection(
+        "http://lab",
+        "old",
+        transport=httpx2.MockTransport(answer),
+        find=lambda: Place("http://lab", tokens[-1]),
+    )
+    way.call("GET", "/v1/studies")
+    with pytest.raises(SearchError, match="forgets its plans"):
+        way.call("GET", "/v1/plans/p")
+    assert tries == ["old"] * (connection.TRIES + 1) + ["new"]
+    way.close()
+
+
+def test_the_difference_of_a_space_is_told_once() -> None:
+    document = problem_of(SpaceDiffers("k", ["x: 1 -> 2"])).body("req_1")
+    told = error_of(409, json.loads(document) | {"difference": ["x: 1 -> 2"]})
+    assert str(told).count("x: 1 -> 2") == 1
 
 
 def test_what_is_harmless_is_repeated_and_nothing_else() -> None:
