@@ -223,6 +223,8 @@ def unknown_macro(word: str, known: Collection[str], *, in_shell: bool = False) 
     if is_list_macro(word):
         return None
     for macro in MACRO.finditer(word):
+        if (open_macro := _unclosed(macro)) is not None:
+            return open_macro
         name = macro_name(macro[1])
         if (config := CONFIG_MACRO.fullmatch(macro[0])) is not None:
             strange = next((own for own in OWN_NAME.findall(config["own"]) if _is_strange(own)), None)
@@ -244,6 +246,17 @@ def unknown_macro(word: str, known: Collection[str], *, in_shell: bool = False) 
         elif (problem := _problem_of_value(macro, word, in_shell=in_shell)) is not None:
             return problem
     return None
+
+
+def _unclosed(macro: re.Match[str]) -> str | None:
+    """That a macro has no `}`, and what was meant; None for one that is closed."""
+    inside, another, _ = macro[1].partition("${")
+    if macro[0].endswith("}") and not another:
+        return None
+    name = re.match(r"[^\s$'\"]*", inside)
+    meant = f'; did you mean "${{{name[0]}}}"?' if name is not None and name[0] else ""
+    where = ' before the next "${"' if another else ""
+    return f'"${{{inside.rstrip()}" has no "}}"{where}{meant}'
 
 
 def _problem_of_value(macro: re.Match[str], word: str, *, in_shell: bool) -> str | None:

@@ -18,6 +18,7 @@ SWITCH = re.compile(r"\$\{(?P<name>[^}:]+):(?P<on>[^}|]*)\|(?P<off>[^}|]*)\}")
 OWN_FORMS = ("checkpoint", "config")  # macros whose text after the colon is part of what they name
 SHELLS = ("sh", "ash", "bash", "dash", "ksh", "zsh")
 SHELL_STRING_OPTION = re.compile(r"-[A-Za-z]*c")  # the option before a shell's string
+_HARMLESS = re.compile(r"[A-Za-z0-9_.,:/+=@%-]+")  # a value that no shell reads otherwise
 # Quoted, escaped or substituted parts of a word.
 _PARTS = r"""\$\{[^}]*\}|\$\([^()]*\)|`[^`]*`|'[^']*'|"(?:\\.|[^"\\])*"|\\."""
 _WORD = rf"(?:{_PARTS}|\$(?!\()|[^\s;&|()<>'\"\\$`])+"
@@ -63,6 +64,25 @@ def shell_words(string: str) -> list[list[ShellWord]] | None:
             commands[-1].append(ShellWord(_PART.sub(_plain, word), at, token.end(), changes))
         at = token.end()
     return [words for words in commands if words]
+
+
+def keeps(string: str, macro: str, value: str) -> bool:
+    """Whether a shell reads a value in the place of a macro as it is, and runs or splits no part of it."""
+    if _HARMLESS.fullmatch(value):
+        return True
+    if "`" in string or "$(" in string or not _same_words(string, macro, "a b"):
+        return False  # it stands outside of quotes, or inside another command
+    within_double = _same_words(string, macro, "'")
+    return not set('$`"\\' if within_double else "'") & {*value}
+
+
+def _same_words(string: str, macro: str, value: str) -> bool:
+    """Whether a shell's string has the same words with a value in the place of a macro."""
+    before, after = shell_words(string), shell_words(string.replace(macro, value))
+    if before is None or after is None:
+        return False
+    filled = [[word.text.replace(macro, value) for word in words] for words in before]
+    return filled == [[word.text for word in words] for words in after]
 
 
 def macro_name(inside: str) -> str:

@@ -18,7 +18,14 @@ from ...spaces.stopping import Rungs
 from ..engine.confirmation_size import ConfirmationSize
 from ..scheduling.rungs import MAX_BRACKETS, MIN_AUDITED, audited_one_in, brackets_of, plan_of
 from ..trials.seeds import is_seed
-from .commands import cannot_resume, metric_like_parameter, shared_log, two_files, unusable_words
+from .commands import (
+    cannot_resume,
+    metric_like_parameter,
+    read_by_a_shell,
+    shared_log,
+    two_files,
+    unusable_words,
+)
 from .requirements import check_extras
 
 SAMPLED_CONFIGS = 20  # random configurations that a built-in objective is asked about
@@ -172,7 +179,7 @@ def warnings(spec: Spec) -> list[Issue]:
     doubts = (
         *(_about_brackets, _about_audit, _about_confirmation, _sometimes_refused, _idle),
         *(_ranks_beyond_their_base, _unread, _same_seed, two_files, cannot_resume, shared_log),
-        metric_like_parameter,
+        *(metric_like_parameter, read_by_a_shell),
     )
     return [issue for doubt in doubts for issue in doubt(spec)]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from ...objectives.base import ObjectiveError
 from ...objectives.info import ObjectiveInfo
 from ...spaces import Choice, Constant, Derived, Issue, Parameter, Spec
+from ...spaces.fields import show
 from ...spaces.reporting import same_for_all
 from ...spaces.stopping import Rungs
 
@@ -54,6 +55,35 @@ def unusable_words(spec: Spec) -> Iterator[Issue]:
     for index, word, passing in overriding_words(command, spec.passed):
         problem = f'"{word}" overrides the value that "{passing}" passes: remove one of them'
         yield spec.issue(f"objective.command[{index}]", problem)
+
+
+def read_by_a_shell(spec: Spec) -> Iterator[Issue]:
+    """Texts in the place of a macro inside a shell's string, which the shell would read as its own."""
+    command = ObjectiveInfo(spec.objective_words).command
+    if not command:
+        return
+    from ...objectives.user.macros import as_text
+    from ...objectives.user.shell import MACRO, keeps, macro_name, shell_string
+
+    if (place := shell_string(command)) is None:
+        return
+    string = command[place]
+    for macro in dict.fromkeys(found[0] for found in MACRO.finditer(string)):
+        name = macro_name(macro[2:-1])
+        if macro != f"${{{name}}}":
+            continue  # a switch, or words that are quoted
+        values = _values(spec.passed.get(name)) or []
+        texts = [as_text(value) for value in values if isinstance(value, str | list)]
+        odd = next((each for each in texts if not keeps(string, macro, each)), None)
+        if odd is not None:
+            more = len(command) - place - 1  # words behind the string: $0, $1 and so on
+            at = max(more, 1)
+            words = '"_", ' * (more == 0) + f'"{macro}"'
+            yield spec.issue(
+                f"objective.command[{place}]",
+                f"{macro} stands in what {command[0]} reads, which would split or run parts of {show(odd)}: "
+                f'write "${at}" in its place, and {words} as words behind this one',
+            )
 
 
 def _no_truth_value(spec: Spec, word: str) -> str | None:

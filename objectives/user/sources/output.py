@@ -117,7 +117,11 @@ class AutoSource(OutputSource):
         super().__init__(metric, output)
         self._reader = LineReader(metric)
         self._objects = {False: ObjectLines(), True: ObjectLines()}
-        self.asks = f"print lines such as {json.dumps({'step': 1, metric: 0.5})}"
+        pattern = "report: {stdout: '... (?P<value>[0-9.eE+-]+)'}"
+        self.asks = (
+            f"print lines such as {json.dumps({'step': 1, metric: 0.5})}, or the space must say by {pattern} "
+            "how its lines look"
+        )
         escaped = b"\\u00" if metric.isascii() else b"\\u"  # JSON may escape letters
         self._needles = (metric.encode(), REPORT_MARK.encode(), escaped)
         self._json = False  # whether a report as JSON was seen

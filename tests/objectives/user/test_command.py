@@ -135,13 +135,30 @@ def test_a_parameter_stands_anywhere_in_a_word_and_is_not_read_again() -> None:
     assert expand(words, params) == ["run", "--out=${b}-2", "0.9", "$b", "$", "{b}"]
 
 
-@pytest.mark.parametrize("word", ["${program}", "--x=${nothing}", "--all=${args}", "${", "a${b"])
+@pytest.mark.parametrize("word", ["${program}", "--x=${nothing}", "--all=${args}", "${}"])
 def test_an_unknown_macro_is_refused_with_the_known_ones(word: str) -> None:
     with pytest.raises(ObjectiveError, match="unknown macro") as caught:
         expand(["run", word], {"a": 1})
     assert "${args_json}" in str(caught.value)
     with pytest.raises(ObjectiveError, match=r"\$\{seed\}, \$\{checkpoint\}, \$\{resume_from\}, \$\{run\}"):
         expand(["run", word], {"a": 1}, OWN)
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("${a", 'has no "}"; did you mean "${a}"?'),
+        ("--x=${a --y=${seed}", '"${a --y=" has no "}" before the next "${"; did you mean "${a}"?'),
+        ("${args:dashes", 'did you mean "${args:dashes}"?'),
+        ("${config:c.yaml seed=$seed", 'did you mean "${config:c.yaml}"?'),
+        ("cost: 5${", ' has no "}"'),
+    ],
+)
+def test_a_macro_that_is_not_closed_is_refused(word: str, told: str) -> None:
+    for words in (["run", word], ["sh", "-c", f"run {word} b"]):
+        with pytest.raises(ObjectiveError) as caught:
+            expand(words, {"a": 1}, OWN)
+        assert told in str(caught.value)
 
 
 OWN = {"seed": 7, "checkpoint": "/runs/s/3/checkpoint", "resume_from": "", "run": "/runs/s/3"}
@@ -262,7 +279,7 @@ def test_a_script_gets_its_trial_in_arguments_and_environment(
         (
             "print('done')",
             NothingReported,
-            'without reporting "loss"; it must print lines such as {"step": 1',
+            'without reporting "loss"; it must print lines such as {"step": 1, "loss": 0.5}, or the space must say by report: {stdout: ',
         ),
         ("print('epoch 3 best loss 0.5')", NothingReported, 'another quantity: "epoch 3 best loss 0.5"'),
         ("print('hello\\nepoch 3 lossy 0.5')", NothingReported, 'line 2 of its output, "epoch 3 lossy 0.5"'),

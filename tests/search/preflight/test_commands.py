@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpsearch.search.preflight import checks
-from hpsearch.search.preflight.commands import cannot_resume, two_files
+from hpsearch.search.preflight.commands import cannot_resume, read_by_a_shell, two_files
 from hpsearch.spaces import SpaceError, Spec
 
 MakeSpec = Callable[..., Spec]
@@ -28,6 +28,7 @@ PARAMETERS: dict[str, Any] = {
         (["${amp:--amp|}", "--s", "${sched}", "${layers:words}"], None),
         (["${x:--x|}"], 'objective.command[1]: "${x:--x|}" needs true or false'),
         (["${sched:--x|}"], "needs true or false"),
+        (["--x", "${x"], 'objective.command[2]: "${x" has no "}"; did you mean "${x}"?'),
         (["--x=${layers:words}"], "must be a word of its own"),
         (["${args:flag}"], 'did you mean "flags"'),
         (["${checkpoint:/x}"], "must be last, or a pattern"),
@@ -57,6 +58,32 @@ def test_what_cannot_be_left_out_of_a_shells_string(make_spec: MakeSpec, word: s
             continue
         with pytest.raises(SpaceError, match=where):
             checks.check_objective(spec)
+
+
+def test_a_value_that_a_shell_would_read_as_its_own_is_told(make_spec: MakeSpec) -> None:
+    for string, value, kept in (
+        ("t --a ${a}", "cosine-1.5e-3", True),
+        ("t --a ${a}", "b c", False),
+        ('t --a "${a}"', "b c's [*]", True),
+        ('t --a "${a}"', "b`id -u`c", False),
+        ('t --a="$HOME/${a}"', "$HOME", False),
+        ('t --a "${a}"', 'say "x"', False),
+        ("t --a '${a}'", "$HOME `id`", True),
+        ("t --a '${a}'", "it's", False),
+        ('t "$(u ${a})"', "b c", False),
+        ("t ${a:words}", "b `c`", True),
+        ("t --a ${x}", "b `c`", True),
+    ):
+        parameters = {"a": [value, "d"], "x": {"min": 0.0, "max": 1.0}}
+        spec = make_spec(objective={"command": ["bash", "-c", string]}, parameters=parameters)
+        told = [str(issue) for issue in read_by_a_shell(spec)]
+        assert not told if kept else 'write "$1" in its place, and "_", "${a}" as words' in told[0], string
+    words = ["bash", "-c", 't --a "$1" ${b}', "_", "${a}"]
+    parameters = {"a": ["$x", "d"], "b": [["e f"], ["g"]]}
+    spec = make_spec(objective={"command": words}, parameters=parameters)
+    (told,) = [str(issue) for issue in read_by_a_shell(spec)]
+    assert "objective.command[2]: ${b} stands in what bash reads" in told
+    assert 'write "$2" in its place, and "${b}" as words behind this one' in told
 
 
 @pytest.mark.parametrize(
