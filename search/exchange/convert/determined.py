@@ -176,7 +176,7 @@ def _command(top: Section, made: Converted) -> None:
     words: list[str] | None = None
     if isinstance(entry, list) and entry and all(isinstance(word, str) and word.strip() for word in entry):
         text = " ".join(entry)
-        words = [*entry, "${args}"]
+        words = entry
     elif isinstance(entry, str) and entry.strip():
         text = entry.strip()
     elif entry is None:
@@ -196,7 +196,7 @@ def _command(top: Section, made: Converted) -> None:
         made.to_fill.append(PROGRAM)
         made.command = ["python", PROGRAM, "${args}"]
     else:
-        made.command = words or words_of(text)
+        made.command = drawn(top, words_of, words or text, key="entrypoint")
     with top.source.part():
         made.command[:0] = _environment(top)
     made.remarks += [

@@ -64,7 +64,7 @@ def convert(source: Source, data: dict[str, Any]) -> Converted:
     top = Section(source, "", data)
     if not any(key in data for key in TOP):
         parameters(top, made)
-        _command(None, ".", made)
+        _command(top, None, ".", made)
         made.to_fill.append("goal")
         made.set("search", {"sampler": "tpe", "seed": 0})
         made.set("budget", {"trials": TRIALS})
@@ -92,7 +92,7 @@ def convert(source: Source, data: dict[str, Any]) -> Converted:
         else:
             _space(top, made)
     with source.part():
-        _command(top.text("trialCommand", None), top.text("trialCodeDirectory", "."), made)
+        _command(top, top.text("trialCommand", None), top.text("trialCodeDirectory", "."), made)
     _budget(top, made)
     with source.part():
         _tuner(top, made)
@@ -229,14 +229,15 @@ def _batch(top: Section, made: Converted) -> None:
     made.add_one_of(section, groups, "batch", at, why, lambda index, name: f"{at}[{index}].{name}")
 
 
-def _command(command: str | None, folder: str, made: Converted) -> None:
+def _command(top: Section, command: str | None, folder: str, made: Converted) -> None:
     if command is None:
         made.to_fill.append(PROGRAM)
         made.command = ["python", PROGRAM, "${args}"]
     else:
-        made.command, made.command_path = words_of(command), "trialCommand"
+        made.command_path = "trialCommand"
+        made.command = drawn(top, words_of, command, key="trialCommand")
     if Path(folder) != Path():
-        if made.command[0] == "bash":
+        if made.command[:2] == ["bash", "-c"]:
             made.command = ["bash", "-c", f'cd "$0" && {made.command[2]}', folder, "${args}"]
         else:
             words = shlex.join(made.command[:-1])

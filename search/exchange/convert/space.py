@@ -7,11 +7,14 @@ import shlex
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any, TypeVar
 
+from ....objectives.user.places import RUNNER, SCRIPT
+from ....objectives.user.shell import ShellWord, shell_string, shell_words
 from ....spaces.dialects import CONVERTED
 from ....spaces.expressions import CONSTANTS
-from ....spaces.fields import TO_FILL
+from ....spaces.fields import TO_FILL, show
 from ....spaces.relations import NAME
 from ....spaces.stopping import USUAL, is_length, snake
 from ...trials.yaml_text import one_line, text_of
@@ -22,6 +25,21 @@ from .source import Section, Source
 
 LONGEST_NAME = 200
 MOST_TRIALS = 10**9  # of a grid, whose end no search will see
+# What a shell does around a program.
+NO_PROGRAMS = {
+    "cd",
+    "source",
+    ".",
+    "export",
+    "set",
+    "unset",
+    "ulimit",
+    "module",
+    "echo",
+    "mkdir",
+    "tee",
+    "sleep",
+}
 ENVIRONMENT = re.compile(r"\w+=")  # an assignment before a program's name
 WORDS_OF_ALL = {  # macros for all parameters: the words for each of them
     "${args}": ("--{given}={value}",),
@@ -250,18 +268,50 @@ def study_name(given: str) -> str:
     return "".join(filter(str.isprintable, name))[:LONGEST_NAME].strip() or "converted"
 
 
-def words_of(command: str) -> list[str]:
-    """A shell's command as the words of ours, with all parameters at its end.
+def words_of(command: str | Sequence[str]) -> list[str]:
+    """Another tool's command, a shell's or one in words, as ours: all parameters go to its program.
 
-    What only a shell can interpret stays its string, which passes the parameters on to the last program.
+    What only a shell can interpret stays its string. Raises `Unsaid` where it does not show which of its
+    programs gets the parameters.
     """
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        words = []
-    if words and not ENVIRONMENT.match(words[0]) and not re.search(r"[|&;<>()$`*?\n\\]", command):
-        return [*words, "${args}"]
-    return ["bash", "-c", f'{command} "$@"', "bash", "${args}"]
+    if isinstance(command, str):
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            raise Unsaid(f"is no command of a shell: {error}") from None
+        outside = re.sub(r"'[^']*'", "", command)
+        if not words or ENVIRONMENT.match(words[0]) or re.search(r"[|&;<>()$`*?\n\\]", outside):
+            words = ["bash", "-c", command]
+    else:
+        words = list(command)
+    string = shell_string(words)
+    if string is not None and string == len(words) - 1:
+        return [*words[:-1], _passing_on(words[-1]), "bash", "${args}"]
+    return [*words, "${args}"]
+
+
+def _passing_on(string: str) -> str:
+    """A shell's string with its arguments behind those of its program: before a pipe or what comes next."""
+    if "$@" in string or "$*" in string:
+        return string
+    commands = shell_words(string)
+    if commands is None:
+        raise Unsaid('does not show which of its programs gets the parameters: write "$@" behind it')
+    programs = [words for words in commands if words[0].text not in NO_PROGRAMS]
+    if len(programs) > 1:
+        programs = [words for words in programs if any(map(_is_program, words))]
+    if len(programs) != 1:
+        found = ", ".join(show(" ".join(word.text for word in words)) for words in programs or commands)
+        raise Unsaid(f'has several programs, {found}: write "$@" behind that which gets the parameters')
+    if shell_string([word.text for word in programs[0]]) is not None:
+        raise Unsaid("is a shell within a shell: write the inner command alone")
+    end = programs[0][-1].end
+    return f'{string[:end]} "$@"{string[end:]}'
+
+
+def _is_program(word: ShellWord) -> bool:
+    """Whether a word of a command is an interpreter, a launcher or a script."""
+    return (RUNNER.fullmatch(PurePath(word.text).name) or SCRIPT.fullmatch(word.text)) is not None
 
 
 def length_of(parameters: Sequence[Parameter]) -> int | None:

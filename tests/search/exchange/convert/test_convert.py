@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -221,6 +222,34 @@ def test_the_folder_and_the_shell_of_an_nni_command(here: Path) -> None:
         given = [word for word in words(spec) if word != "${args}"]
         done = subprocess.run([*given, "--x=1"], capture_output=True, text=True, check=True)
         assert done.stdout == f"{folder.resolve()} ['a b', '--x=1']\n"
+
+
+def test_where_the_parameters_stand_in_a_shells_command(here: Path, subtests: pytest.Subtests) -> None:
+    head = "searchSpace: {x: {_type: choice, _value: [1, 2]}}\ntuner: {name: Random}\ntrialCommand: "
+    searcher = "searcher: {name: random, metric: m, max_trials: 2, max_length: {batches: 9}}"
+    determined = f"hyperparameters: {{x: {{type: double, minval: 0, maxval: 1}}}}\n{searcher}\nentrypoint: "
+    for command, passed in (
+        ("python3 train.py 2>&1 | tee log.txt", 'python3 train.py "$@" 2>&1 | tee log.txt'),
+        ("python3 train.py > log && echo done", 'python3 train.py "$@" > log && echo done'),
+        ("cd x; A=1 ./train -v; sleep 1", 'cd x; A=1 ./train -v "$@"; sleep 1'),
+        ("pip install -e . && torchrun t.py # here", 'pip install -e . && torchrun t.py "$@" # here'),
+        ("nvidia-smi; python t.py $(cat more)", 'nvidia-smi; python t.py $(cat more) "$@"'),
+        ('python a.py && python b.py "$@" | tee c', 'python a.py && python b.py "$@" | tee c'),
+        ("bash -c 'python t.py | tee c'", 'python t.py "$@" | tee c'),
+    ):
+        with subtests.test(command):
+            for text in (head, determined):
+                given = words(space_of(text + json.dumps(command)))
+                assert given == ["bash", "-c", passed, "bash", "${args}"]
+    for command, told in (
+        ("python a.py && python b.py", 'has several programs, "python a.py", "python b.py": write "$@"'),
+        ("./a && ./b", "has several programs"),
+        ("bash -c 'python t.py' > log", "is a shell within a shell"),
+        ("python t.py <<E", "does not show which of its programs gets the parameters"),
+        ("python 't.py", "is no command of a shell: No closing quotation"),
+    ):
+        with subtests.test(command):
+            assert any(told in line for line in refused(head + json.dumps(command)))
 
 
 def test_a_katib_experiment(here: Path) -> None:
