@@ -27,11 +27,14 @@ MAX_QUOTED_LETTERS = 160  # letters of a line that a message quotes
 MAX_NEAR_MISSES = 3  # lines that a message quotes
 RESERVED_NAMES = ("self", "step", "value")  # names of `report`'s parameters, which no metric can have
 MAX_LOOKED_AT = 50_000  # lines without the metric's name that are searched for names like it
+MAX_COMPARED = 1000  # of those lines, which are searched for any name like it; a later one needs a part of it
+LEAST_ALIKE = 0.6  # of two names without a common word
 MAX_SIMILAR_NAMES = 20  # that are counted
 MAX_SEARCHED_LETTERS = 1 << 12  # letters of a line without a report that are searched for something like one
 _NAME = r"[\w./@()-]"  # a letter of a metric's name
 _IS_NUMBER = r"['\"]?\s*+[:=]?\s*+[-+]?\.?\d"
 _EXPONENT = re.compile(r"(?<=[\d.])[dDf](?=[-+]?\d)")  # 0.5D-01 of Fortran, 0.5f0 of Julia
+_WORD_BEFORE = re.compile(rf"(?<!{_NAME})([A-Za-z]+) $")
 _NAMED_NUMBER = re.compile(rf"(?<!{_NAME})([A-Za-z]{_NAME}{{0,63}}+){_IS_NUMBER}")
 
 
@@ -155,7 +158,8 @@ class ReportFinder:
         self._assigned = re.compile(rf"{name}['\"]?\s*+[:=]", re.IGNORECASE)
         self._numbered = re.compile(f"({name}){_IS_NUMBER}", re.IGNORECASE)
         self._spelled = re.compile(rf"(?<![\w/.-])({spelled})(?!{_NAME}){_IS_NUMBER}", re.IGNORECASE)
-        self._words = re.findall(r"[a-z]+|\d+", metric.lower()) or [""]  # a similar name has one of them
+        self._words = re.findall(r"[a-z]+|\d+", metric.lower())
+        self._parts = {*self._words}  # of lines with a similar name: a word of the metric, or a name seen
         self._looked = 0  # lines that were searched for similar names
         self._unusable: deque[str] = deque(maxlen=MAX_NEAR_MISSES)
         self._similar: dict[
@@ -220,7 +224,7 @@ class ReportFinder:
             self._seen[0].append(f"{self._printed(number)} {quoted(text)}, which is no report")
         elif is_named and numbered:
             self._add_similar(numbered[1], text, number)
-        elif (name := self._similar_in(text, lower)) is not None:
+        elif (name := self._similar_in(text)) is not None:
             self._add_similar(name, text, number)
         elif is_named and self._named.search(text):
             self._seen[1].append(f"{self._printed(number)} {quoted(text)}, which is no report")
@@ -230,23 +234,31 @@ class ReportFinder:
         """Whether lines without the metric's name are still searched for names like it."""
         return self._looked < MAX_LOOKED_AT
 
-    def _similar_in(self, text: str, lower: str) -> str | None:
+    def _similar_in(self, text: str) -> str | None:
         """A name like the metric's with a number after it, in one of the first lines."""
         if not self.looks:
             return None
         self._looked += 1
-        if not any(word in lower for word in self._words):
+        if self._looked > MAX_COMPARED and not any(part in text.lower() for part in self._parts):
             return None
         if (spelled := self._spelled.search(text)) is not None:
             return spelled[1]
-        names = (match[1] for match in _NAMED_NUMBER.finditer(text))
-        return next((name for name in names if _is_like(name, self._metric)), None)
+        names = [self._with_phase(text[: match.start()], match[1]) for match in _NAMED_NUMBER.finditer(text)]
+        alike = [(likeness, name) for name in names if (likeness := _likeness(name, self._metric))]
+        return max(alike, key=lambda each: each[0])[1] if alike else None
+
+    def _with_phase(self, before: str, name: str) -> str:
+        """A name with the word before it, as in `validation loss: 0.5`, where the metric has more words."""
+        word = _WORD_BEFORE.search(before)
+        more = len(self._words) > len(re.findall(r"[a-z]+|\d+", name.lower()))
+        return f"{word[1]} {name}" if more and word is not None else name
 
     def _add_similar(self, name: str, text: str, number: int) -> None:
         """Count a line that looks like a report of another name."""
         count, first = self._similar.get(name, (0, ""))
         if count or len(self._similar) < MAX_SIMILAR_NAMES:
             place = f"line {number:,} of {self._output}, " if number else ""
+            self._parts.add(name.lower())
             self._similar[name] = (count + 1, first or f"{place}{quoted(text)}")
 
     def _farther(self, similar: tuple[str, tuple[int, str]]) -> tuple[bool, int]:
@@ -270,10 +282,11 @@ def letters_of(name: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _is_like(name: str, metric: str) -> bool:
-    """Whether a name may mean the metric: `eval/loss` or `ValLoss` for `val_loss`."""
+def _likeness(name: str, metric: str) -> float:
+    """How alike a name and the metric's are, as `eval/loss` or `ValLoss` and `val_loss`; 0: not at all."""
     words, wanted = (set(re.findall(r"[a-z]+|\d+", each.lower())) for each in (name, metric))
-    return bool(words & wanted) or difflib.SequenceMatcher(None, name.lower(), metric.lower()).ratio() > 0.6
+    ratio = difflib.SequenceMatcher(None, name.lower(), metric.lower()).ratio()
+    return ratio if words & wanted or ratio > LEAST_ALIKE else 0.0
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:

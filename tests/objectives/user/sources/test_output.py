@@ -175,6 +175,31 @@ def test_near_misses_have_their_places_and_counts() -> None:
     ], "another spelling is likelier than another name"
 
 
+@pytest.mark.parametrize(
+    ("metric", "line", "told"),
+    [
+        ("valloss", "epoch 1 val_loss 0.1", "val_loss"),
+        ("lss", "epoch 1 loss 0.1", "loss"),
+        ("val_los", "epoch 1 val_loss 0.1", "val_loss"),
+        ("val_loss", "epoch 1: validation loss: 0.1", "validation loss"),
+        ("val_loss", "epoch 1: train loss: 0.2, validation loss: 0.1", "validation loss"),
+        ("val_loss", "epoch 1: lr 0.1, test loss 0.2", "test loss"),
+        ("loss", "epoch 1: lr 0.1, gpu 3", None),
+    ],
+)
+def test_the_name_that_a_near_miss_proposes_is_one_that_can_be_read(
+    metric: str, line: str, told: str | None
+) -> None:
+    source = AutoSource(metric, "output.log")
+    assert found(source, line + "\n") == []
+    if told is None:
+        assert source.near_misses == []
+        return
+    assert f"looks like a report of {told}; the space says {metric} (" in source.near_misses[0]
+    (value,) = found(AutoSource(told, "output.log"), line + "\n")
+    assert value[0] in (0.1, 0.2)
+
+
 def records() -> list[dict[str, Any]]:
     return [
         {
