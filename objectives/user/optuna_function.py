@@ -180,7 +180,11 @@ class OptunaTrial(BaseTrial):
 
     def report(self, value: float, step: int) -> None:
         try:
-            self._trial.report(value, step)
+            number, whole = float(value), int(step)  # as Optuna does, of texts too
+        except (TypeError, ValueError):
+            raise TypeError(f"report({value!r}, {step!r}): it takes a number and a whole step") from None
+        try:
+            self._trial.report(number, whole)
         except TrialStopped:
             if self._stopped:
                 raise

@@ -148,6 +148,20 @@ def test_report_returns_at_the_stop_and_raises_at_the_next_report(tmp_path: Path
     assert heard.reports == [(1, 1.0), (2, 0.5)]
 
 
+def test_a_report_is_converted_as_optuna_does(tmp_path: Path) -> None:
+    heard = Heard({}, tmp_path)
+    trial, its = OptunaTrial(heard, {}), optuna.create_study().ask()
+    for value, step in (("0.5", 7), (True, 8), (1, 9.0), ("nan", "10")):
+        trial.report(value, step)  # type: ignore[arg-type]
+        its.report(value, step)  # type: ignore[arg-type]
+    kept = its.storage.get_trial(its._trial_id).intermediate_values
+    assert repr(heard.reports) == repr(list(kept.items()))
+    for value, step in (("low", 11), (None, 11), (1.0, "x")):
+        for each in (trial, its):
+            with pytest.raises(TypeError):
+                each.report(value, step)  # type: ignore[arg-type]
+
+
 def test_the_end_of_an_objective_says_who_ended_it(tmp_path: Path) -> None:
     def pruned(trial: Any) -> float:
         trial.report(1.0, 1)
