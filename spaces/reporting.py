@@ -26,7 +26,12 @@ SOURCES = ("stdout", "file", "tensorboard", "wandb", "trackio", "mlflow")
 OPTIONS = {"file": ("value", "step"), "tensorboard": ("value",)}  # of sources that have any
 PATHS = ("file", "tensorboard")  # sources that name a path
 OWN_MACROS = ("seed", "checkpoint", "run")  # macros of a path, beside the parameters
-EXAMPLE = '{file: "out/log.jsonl"}'
+EXAMPLES = {  # what each source takes
+    "stdout": "{stdout: 'val_loss (?P<value>[0-9.eE+-]+)'}",
+    "file": '{file: "out/log.jsonl"}',
+    "tensorboard": '{tensorboard: "${run}/logs"}',
+    **{source: f"{{{source}: val_loss}}" for source in ("wandb", "trackio", "mlflow")},
+}
 LONGEST_PATTERN = 1000
 _ATOM = r"(?:\\.|\[\^?\]?[^\]]*\]|[^\\()\[\]+*?{}|^$])"
 _REPEATED = rf"{_ATOM}(?:[+*?]|\{{\d*,\d*\}})\??"
@@ -144,8 +149,10 @@ class Report(Model):
 def _auto(value: Any) -> str:
     if value == "auto":
         return "auto"
+    if isinstance(value, str) and value in SOURCES:
+        raise refuse(f"{show(value)} says what to read but not where: write report: {EXAMPLES[value]}")
     meant = f"; {hint(value, ['auto', *SOURCES])}" if isinstance(value, str) else ""
-    raise refuse(f"must be auto or a source such as {EXAMPLE}, not {show(value)}{meant}")
+    raise refuse(f"must be auto or a source such as {EXAMPLES['file']}, not {show(value)}{meant}")
 
 
 Reporting = Annotated[

@@ -19,7 +19,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.anchor import Anchor
 from ruamel.yaml.constructor import SafeConstructor
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
 from ruamel.yaml.representer import RoundTripRepresenter
@@ -124,7 +124,7 @@ def _read(source: Path, yaml: YAML) -> dict[str, Any]:
         else:
             content = json.loads(text) if what == "JSON" else yaml.load(text)
     except (ValueError, YAMLError, RecursionError) as error:
-        raise ObjectiveError(f"the configuration file {source} is not valid {what}: {error}") from error
+        raise ObjectiveError(f"the configuration file {source} is not valid {what}: {_why(error)}") from error
     if not isinstance(content, dict):
         raise ObjectiveError(f"the configuration file {source} does not hold a {what} mapping")
     return content
@@ -150,6 +150,14 @@ def toml_with(text: str, values: Mapping[str, Any], source: Path) -> str:
         told = f"the configuration file {source} cannot be written with {', '.join(values)}: {error}"
         raise ObjectiveError(told) from error
     return written
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a text, and where, in one line."""
+    place, told = "", str(error)
+    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
+        place, told = f"line {mark.line + 1}, column {mark.column + 1}: ", str(error.problem or error.context)
+    return place + " ".join(told.split())
 
 
 def check_size(text: str) -> None:

@@ -51,6 +51,8 @@ def test_a_source_is_kept_only_where_one_is_named(report: str, source: dict[str,
     ("report", "path", "said"),
     [
         ("json", "report", 'must be auto or a source such as {file: "out/log.jsonl"}, not "json"'),
+        ("stdout", "report", "write report: {stdout: 'val_loss (?P<value>[0-9.eE+-]+)'}"),
+        ("wandb", "report", '"wandb" says what to read but not where: write report: {wandb: val_loss}'),
         ("[a]", "report", "must be auto or a source"),
         ("{}", "report", 'needs one source, and has none; allowed: "stdout", "file"'),
         ("{file: null}", "report", "needs one source"),

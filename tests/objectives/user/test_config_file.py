@@ -55,7 +55,8 @@ def test_only_the_values_change_and_every_reader_has_them(
     ("text", "told"),
     [
         (None, "cannot be read"),
-        ("a: [", "is not valid YAML"),
+        ("a: [", "is not valid YAML: line 1, column 5: expected the node content"),
+        ("a: 1\n b: 'x\n", "is not valid YAML: line 2, column"),
         ("a: 1", 'no place for the parameter "a.b"'),
         ("", "does not hold a YAML mapping"),
         ("a: 1\nb: &x\n  c: [*x]", r"line 3: the alias \*x refers to a value that contains it"),
