@@ -14,6 +14,7 @@ RUBBISH = (  # of a folder that git does not know
 )
 SECRETS = (  # never sent, unless git tracks them
     *(".env", ".env.*", ".netrc", ".pypirc", ".ssh/", ".aws/", ".gnupg/", ".kube/", ".docker/"),
+    *("serve.yaml", "serve-[0-9]*.json", "server-id", "access.log"),  # of a server's own folder
     *("*.pem", "*.key", "id_rsa*", "id_ed25519*", "credentials.json", "tokens.jsonl", "servers.yaml"),
 )
 

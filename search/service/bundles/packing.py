@@ -18,6 +18,7 @@ from .ignored import RUBBISH, SECRETS, Ignored
 
 IGNORE_FILE = ".hpsearchignore"
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can tell
+NO_CODE = ("pyvenv.cfg", "server-id", "tokens.jsonl")  # files of a Python's folder, and of a server's own
 MOST_NAMED = 5  # files in a message
 
 
@@ -108,7 +109,7 @@ def _walked(root: Path, rubbish: Ignored, ignored: Ignored) -> Iterator[str]:
             name
             for name in folders
             if not any(each.leaves_out(prefix + name, is_folder=True) for each in (rubbish, ignored))
-            and not Path(here, name, "pyvenv.cfg").exists()
+            and not any(Path(here, name, mark).exists() for mark in NO_CODE)
         )
         for name in sorted(files):
             if not (rubbish.leaves_out(prefix + name) or ignored.leaves_out(prefix + name)):

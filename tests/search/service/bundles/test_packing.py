@@ -53,11 +53,15 @@ def test_of_another_folder_all_but_the_usual_rubbish_is_sent(tmp_path: Path) -> 
         env__pyvenv_cfg="x",
         env__lib_py="x",
         hpsearch_db="x",
+        home__bundles__a="x",
+        serve_yaml="x",
         _env="KEY=1",
         keep__data_csv="2",
         drop__data_csv="3",
         _hpsearchignore="drop/\n!mine.py\n",
     )
+    for name in ("hpsearch.db-wal", "home/server-id", "home/tokens.jsonl", "serve-8765.json"):
+        (folder / name).write_text("x")
     assert pack(folder).files == (".hpsearchignore", "keep/data.csv", "mine.py")
 
 
