@@ -156,10 +156,11 @@ def test_a_report_is_converted_as_optuna_does(tmp_path: Path) -> None:
         its.report(value, step)  # type: ignore[arg-type]
     kept = its.storage.get_trial(its._trial_id).intermediate_values
     assert repr(heard.reports) == repr(list(kept.items()))
-    for value, step in (("low", 11), (None, 11), (1.0, "x")):
+    wrong: list[tuple[Any, Any]] = [("low", 11), (None, 11), (1.0, "x")]
+    for number, at in wrong:
         for each in (trial, its):
             with pytest.raises(TypeError):
-                each.report(value, step)  # type: ignore[arg-type]
+                each.report(number, at)
 
 
 def test_the_end_of_an_objective_says_who_ended_it(tmp_path: Path) -> None:

@@ -74,16 +74,16 @@ def test_a_value_that_a_shell_would_read_as_its_own_is_told(make_spec: MakeSpec)
         ("t ${a:words}", "b `c`", True),
         ("t --a ${x}", "b `c`", True),
     ):
-        parameters = {"a": [value, "d"], "x": {"min": 0.0, "max": 1.0}}
+        parameters: dict[str, Any] = {"a": [value, "d"], "x": {"min": 0.0, "max": 1.0}}
         spec = make_spec(objective={"command": ["bash", "-c", string]}, parameters=parameters)
         told = [str(issue) for issue in read_by_a_shell(spec)]
         assert not told if kept else 'write "$1" in its place, and "_", "${a}" as words' in told[0], string
     words = ["bash", "-c", 't --a "$1" ${b}', "_", "${a}"]
     parameters = {"a": ["$x", "d"], "b": [["e f"], ["g"]]}
     spec = make_spec(objective={"command": words}, parameters=parameters)
-    (told,) = [str(issue) for issue in read_by_a_shell(spec)]
-    assert "objective.command[2]: ${b} stands in what bash reads" in told
-    assert 'write "$2" in its place, and "${b}" as words behind this one' in told
+    (remark,) = [str(issue) for issue in read_by_a_shell(spec)]
+    assert "objective.command[2]: ${b} stands in what bash reads" in remark
+    assert 'write "$2" in its place, and "${b}" as words behind this one' in remark
 
 
 @pytest.mark.parametrize(
