@@ -279,7 +279,7 @@ def words_of(command: str | Sequence[str]) -> list[str]:
             words = shlex.split(command)
         except ValueError as error:
             raise Unsaid(f"is no command of a shell: {error}") from None
-        outside = re.sub(r"'[^']*'", "", command)
+        outside = command if '"' in command else re.sub(r"'[^']*'", "", command)
         if not words or ENVIRONMENT.match(words[0]) or re.search(r"[|&;<>()$`*?\n\\]", outside):
             words = ["bash", "-c", command]
     else:

@@ -236,6 +236,7 @@ def test_where_the_parameters_stand_in_a_shells_command(here: Path, subtests: py
         ("nvidia-smi; python t.py $(cat more)", 'nvidia-smi; python t.py $(cat more) "$@"'),
         ('python a.py && python b.py "$@" | tee c', 'python a.py && python b.py "$@" | tee c'),
         ("bash -c 'python t.py | tee c'", 'python t.py "$@" | tee c'),
+        ("""python t.py "it's $HOME, that's\"""", """python t.py "it's $HOME, that's" "$@\""""),
     ):
         with subtests.test(command):
             for text in (head, determined):
