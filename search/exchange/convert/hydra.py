@@ -125,7 +125,9 @@ def _params(params: Section, made: Converted, *, is_optuna: bool) -> None:
             try:
                 override = parser.parse_override(f"{name}={text}")
                 draw = _of_override(params, name, override, is_optuna=is_optuna)
-                made.add(override.get_key_element(), draw, params.at(name))
+                given = override.get_key_element()
+                is_group = any(each.startswith(f"{given}.") for each in params.data)
+                made.add(given, draw, params.at(name), name=f"{given}_group" if is_group else given)
             except SpaceError:
                 raise
             except Exception as error:  # of Hydra and of its parser, which share no base

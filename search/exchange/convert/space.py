@@ -104,13 +104,20 @@ class Converted:
     left_out: dict[str, str] = field(default_factory=dict)  # keys without a counterpart, and why
 
     def add(
-        self, given: str, draw: Draw, path: str, *, when: dict[str, Any] | None = None, form: str = ""
+        self,
+        given: str,
+        draw: Draw,
+        path: str,
+        *,
+        when: dict[str, Any] | None = None,
+        form: str = "",
+        name: str = "",
     ) -> str:
         """Add a parameter. Returns its name in the space, which differs where no name of ours can be `given`.
 
-        Two of one name and value, in different branches of a choice, are one.
+        Two of one name and value, in different branches of a choice, are one. `name`: in place of it.
         """
-        name = self.free_name(given, path) if when is None else name_of(given)
+        name = self.free_name(name or given, path) if when is None else name_of(given)
         value, helper = draw.value, draw.helper
         if helper is not None:
             raw = self.free_name(f"{name.replace('.', '_')}{HELPER}", path)

@@ -29,6 +29,9 @@ OUTPUT_PLACE = re.compile(
     r"|(save|out|outputs?|logs?|results?|exports?)_(to|path|file|filename|model|model_path|root|location)"
 )
 OUTPUT_IF_PLACE = re.compile(r"save|out|outputs?|logs?|results?")  # so do these, where the value is a place
+# A part of a dotted name that needs the one before it, as in `output.dir`, and values that say enough.
+PLACE = re.compile(r"dir|directory|folder|path|file|filename")
+FOLDER_FOR_OUTPUT = re.compile(r"(\./)?(out|outputs?|results?|runs?)/?")
 # Inputs that all trials share, or fetch once for all, even if a script creates the folder.
 SHARED_INPUT = re.compile(
     r"(.*_)?(data(sets?)?|caches?|cached|inputs?|downloads?|corpus|corpora|pretrained)"
@@ -117,6 +120,10 @@ def option_use(tree: ast.Module, commands: Collection[ast.AST] = ()) -> OptionUs
 def trial_value(setting: Setting, use: OptionUse = OptionUse()) -> str | None:
     """A setting's value in each trial, with a macro such as `$seed`; None where all trials share it."""
     name, in_code = snake(setting.parameter), setting.name_in_code
+    outer = snake(setting.parameter.rpartition(".")[0])
+    is_place = outer and PLACE.fullmatch(name)
+    if is_place:
+        name = f"{outer}_{name}"
     if setting.choices:
         return None
     if is_seed(name) or (in_code in use.seeds and not OF_A_SPLIT.fullmatch(name)):
@@ -136,8 +143,10 @@ def trial_value(setting: Setting, use: OptionUse = OptionUse()) -> str | None:
     if in_code in use.read or (SHARED_INPUT.fullmatch(name) and not WRITTEN_NAME.fullmatch(name)):
         return None
     file, folder = in_code in use.files, in_code in use.folders
-    known = OUTPUT_PLACE.fullmatch(name) or (
-        OUTPUT_IF_PLACE.fullmatch(name) and (not value or LIKE_A_PLACE.fullmatch(value.lower()))
+    known = (
+        OUTPUT_PLACE.fullmatch(name)
+        or (OUTPUT_IF_PLACE.fullmatch(name) and (not value or LIKE_A_PLACE.fullmatch(value.lower())))
+        or (is_place and FOLDER_FOR_OUTPUT.fullmatch(value))
     )
     if not (known or file or folder):
         return None

@@ -361,6 +361,16 @@ def test_a_hydra_configuration(here: Path) -> None:
         check_objective(spec)
 
 
+def test_a_group_of_hydra_may_be_searched_with_what_is_in_it(here: Path) -> None:
+    pytest.importorskip("hydra")
+    params = "optim: 'choice(adam, sgd)', optim.lr: 'interval(0, 1)'"
+    text = text_of(f"hydra: {{sweeper: {{n_trials: 3, params: {{{params}}}}}}}\n")
+    spec = loads(text)
+    assert spec.parameters.keys() == {"optim_group", "optim.lr"}
+    assert words(spec)[2:] == ["optim=${optim_group:hydra}", "optim.lr=${optim.lr:hydra}"]
+    assert "its name there is optim" in text
+
+
 def test_an_older_hydra_configuration_needs_no_parser(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hydra.core.override_parser.overrides_parser", None)
     x, units, kind, rate = space_of(HYDRA_OLD).parameters.values()

@@ -253,13 +253,13 @@ def test_nanogpts_configurator_reads_the_values_of_the_trial(capsys: pytest.Capt
 def test_hydras_configuration_and_its_chosen_files_are_read() -> None:
     Path("conf/model").mkdir(parents=True)
     Path("conf/config.yaml").write_text(
-        "defaults: [{model: small}, _self_]\noptimizer: {lr: 0.01}\nseed: 3\nout: model.pt\n"
+        "defaults: [{model: small}, _self_]\noptimizer: {lr: 0.01}\nseed: 3\nout: model.pt\ntrainer: {dir: out}\n"
     )
     Path("conf/model/small.yaml").write_text("dropout: 0.1\n")
     spec, _ = space_of(HYDRA + "import torch\ndef end(config): torch.save({}, config.out)\n")
     assert spec.space.searched.keys() == {"model.dropout", "optimizer.lr"}
     assert spec.objective_words[2:] == [
-        "${args_hydra}", "seed=${seed}", "out=${checkpoint}/model.pt", "hydra.run.dir=${run}/hydra",
+        "${args_hydra}", "seed=${seed}", "out=${checkpoint}/model.pt", "trainer.dir=${checkpoint}", "hydra.run.dir=${run}/hydra",
     ]  # fmt: skip
 
 

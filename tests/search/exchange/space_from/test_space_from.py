@@ -487,13 +487,17 @@ def test_a_configuration_has_a_seed_and_places_of_each_trials_own(here: Here, tm
         "seed": 3,
         "lr": 0.1,
         "data": {"path": "out/x.csv", "split_seed": 1, "cache_dir": "c"},
-        "model": {"checkpoint_path": "pretrained/a.pt"},
+        "model": {"checkpoint_path": "pretrained/a.pt", "dir": "in"},
+        "output": {"dir": "mine", "path": "x/m.pt"},
+        "trainer": {"dir": "out"},
         "train": {"output_dir": "out", "save_path": "out/m.pt", "log_file": "a.log", "name": "x"},
     }
     spec, text = proposed(here("train.json", json.dumps(content)))
     words = spec.objective_words
     assert isinstance(words, list)
     content["seed"] = 7
+    content["output"] = {"dir": "/r/0/checkpoint", "path": "/r/0/checkpoint/m.pt"}
+    content["trainer"] = {"dir": "/r/0/checkpoint"}
     content["train"] = {
         "output_dir": "/r/0/checkpoint",
         "save_path": "/r/0/checkpoint/m.pt",
@@ -501,7 +505,8 @@ def test_a_configuration_has_a_seed_and_places_of_each_trials_own(here: Here, tm
         "name": "x",
     }
     assert json.loads(Path(expand(words, first(spec), own)[-1]).read_text()) == content
-    assert "# Each trial has its own: seed (${seed}), train.output_dir (${checkpoint}), " in text
+    own_each = "seed (${seed}), output.dir (${checkpoint}), output.path (${checkpoint}/m.pt), trainer.dir (${checkpoint}), "
+    assert f"# Each trial has its own: {own_each}" in text
 
 
 def test_the_arguments_of_a_trainer_have_a_seed_and_a_folder_of_each_trials_own(here: Here) -> None:
@@ -711,6 +716,29 @@ def test_numbers_of_a_configuration(here: Here, tmp_path: Path) -> None:
     was = yaml.safe_load(CONFIG)
     was["optimizer"]["lr"], was["train"]["seed"] = 1e-05, 7
     assert yaml.safe_load(content) == was
+
+
+HOW_A_FILE_IS_TAKEN = [
+    ("p.add_argument('--config')", ["--config"]),
+    ("p.add_argument('-c', '--config-file')", ["--config-file"]),
+    ("p.add_argument('config')", []),
+    ("import sys\nopen(sys.argv[1])", []),
+    ("import typer\ndef main(cfg: str = typer.Option()): ...\ntyper.run(main)", ["--cfg"]),
+    ("open('train.yaml')", None),
+    ("", None),
+    ("def f(:", None),
+]
+
+
+def test_a_configuration_is_passed_as_its_script_takes_it(here: Here, subtests: pytest.Subtests) -> None:
+    for script, option in HOW_A_FILE_IS_TAKEN:
+        with subtests.test(script):
+            here("train.py", script)
+            spec, text = proposed(here("train.yaml", "lr: 0.1\n"))
+            given = ["--config"] if option is None else option
+            assert spec.objective_words == ["python", "train.py", *given, "${config:train.yaml}"]
+            told = "train.py does not show how it takes the file: check --config, a guess."
+            assert (told in text) == (option is None)
 
 
 @pytest.mark.parametrize(
