@@ -35,6 +35,7 @@ class Mappings:
             if isinstance(target, ast.Name)
         }
         self._functions = {node.name: node for node, *_ in self._statements if isinstance(node, Function)}
+        self._own = {node: _own_names(node) for node, *_ in self._statements if isinstance(node, Function)}
         self._reading: list[ast.expr] = []
 
     def resolved(self, node: ast.expr | None, *only: type[ast.expr]) -> Any:
@@ -115,9 +116,9 @@ class Mappings:
                 continue
             if where is self._user and node.lineno > self._used.lineno:
                 continue
-            if where is not None and where is not owner and name in _own_names(where):
-                continue
             if not (_changes(node, name) or self._passes(node, name)):
+                continue
+            if where is not None and where is not owner and name in self._own[where]:
                 continue
             if where is not owner or not always:
                 told = "runs only sometimes, in a loop or in a function: write its parameters yourself"
@@ -166,7 +167,7 @@ class Mappings:
             given = [*call.args, *keywords(call).values()]
             if function is not None and any(isinstance(each, ast.Name) and each.id == name for each in given):
                 inside = list(_statements(function.body, function))
-                own = _own_names(function)
+                own = self._own[function]
                 if any(_changes(each, one) for each, *_ in inside for one in own):
                     return True
         return False
