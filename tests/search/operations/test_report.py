@@ -7,13 +7,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from optuna.distributions import FloatDistribution
+from optuna.trial import create_trial
 
 from hpsearch.search.errors import UsageError
 from hpsearch.search.operations.report import WrittenReport, report
 from hpsearch.search.operations.run import run
 from hpsearch.spaces import Spec
 from hpsearch.spaces.loader import load
+from hpsearch.storage.database import open_storage
+from hpsearch.storage.studies import PROVENANCE, SPEC, open_live
 from hpsearch.storage.workspace import Workspace
 
 from ...support.in_process import InProcessBackend
@@ -109,3 +114,29 @@ def test_markdown_for_a_pull_request(workspace: Workspace) -> None:
 def test_none_is_a_mistake(workspace: Workspace) -> None:
     with pytest.raises(UsageError, match="1 to 20 studies, not 0"):
         report(workspace=workspace, study=[])
+
+
+def test_two_hundred_trials_are_under_a_megabyte(tmp_path: Path) -> None:
+    names = [f"parameter_{number}" for number in range(6)]
+    parameters = {name: {"min": 0.0, "max": 1.0} for name in names}
+    stopping = {"method": "none", "max": 20}
+    spec = Spec.from_json(
+        SPACE | {"name": "long", "parameters": parameters, "baseline": None, "early_stopping": stopping}
+    )
+    database = open_storage(f"sqlite:///{tmp_path / 'studies.db'}", create=True)
+    attrs = {SPEC: spec.to_json(), PROVENANCE: {"backend": "optuna"}}
+    live = open_live(database, "long", goal=spec.goal, attrs=attrs)
+    study = optuna.load_study(study_name=live.born, storage=live)
+    for number in range(200):
+        reports = {step: 1 / step + 1 / (number + 3) for step in range(1, 21)}  # with all their digits
+        params = {name: (number + place / 7) / 202 for place, name in enumerate(names)}
+        ranges = dict.fromkeys(names, FloatDistribution(0.0, 1.0))
+        study.add_trial(
+            create_trial(params=params, distributions=ranges, intermediate_values=reports, value=reports[20])
+        )
+    live.flush()
+    live.close()
+    written = report(workspace=Workspace.at(str(tmp_path / "studies.db")), study=["long"])
+    curves = frozen(written)["answers"]["studies/long/curves"]
+    assert len(curves["value"]) == 200 and set(map(len, curves["value"])) == {20}
+    assert len(written.text.encode()) < 1_000_000
