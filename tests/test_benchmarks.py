@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import math
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -114,6 +115,16 @@ def test_a_study_that_grows_is_measured_beside_optuna(space: str) -> None:
     rows = ["list, s", "show, s", "trials --json, s", "first trial, s", "proposal, ms", "longest, ms"]
     assert [line[:20].strip() for line in lines[head + 1 :]] == [*rows, "memory, MiB", "per trial, KiB"]
     assert {len(line[20:].split()) for line in lines[head + 1 :]} == {3}
+
+
+@pytest.mark.benchmark
+@pytest.mark.browser
+def test_the_page_is_measured_beside_optuna_dashboard() -> None:
+    lines = lines_of("page.py", "--trials", "20", "--rounds", "1", "--watched", "12", "--scrolled", "0.5")
+    titles = ["curves, s", "again, s", "table, s", "heap, MiB", "process, MiB", "scrolling, ms"]
+    assert re.split(r"  +", lines[0].strip()) == ["trials", *titles, "50 reports/s, ms"]
+    assert [line.split()[:2] for line in lines[1:]] == [["hpsearch", "20"], ["optuna-dashboard", "20"]]
+    assert {line.count(" to ") for line in lines[1:]} == {7}, "each cell is there"
 
 
 @pytest.mark.benchmark

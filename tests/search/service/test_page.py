@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -264,6 +267,19 @@ def test_a_report_opens_without_a_server_and_replays_the_search(
     see(chrome, "0 s: ")
     chrome.execute_script("location.hash = '/studies/moving?tab=trials'")
     see(chrome, "why it ended", "report of")
+    assert complaints(chrome) == []
+
+
+@pytest.mark.extras
+def test_the_example_of_a_report_opens_from_a_disk(chrome: webdriver.Chrome, tmp_path: Path) -> None:
+    folder = Path(os.environ.get("HPSEARCH_REPORT_DIR", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    example = Path(__file__).parents[3] / "docs" / "report.py"
+    subprocess.run([sys.executable, example, folder / "lora.html"], check=True, cwd=tmp_path)
+    chrome.get("about:blank")
+    complaints(chrome)
+    chrome.get((folder / "lora.html").as_uri())
+    see(chrome, "The winner: trial", "How it was found", "learning_rate", "Each parameter against val_loss")
     assert complaints(chrome) == []
 
 
