@@ -130,7 +130,7 @@ def test_two_hundred_trials_are_under_a_megabyte(tmp_path: Path) -> None:
     for number in range(200):
         reports = {step: 1 / step + 1 / (number + 3) for step in range(1, 21)}  # with all their digits
         params = {name: (number + place / 7) / 202 for place, name in enumerate(names)}
-        ranges = dict.fromkeys(names, FloatDistribution(0.0, 1.0))
+        ranges: dict[str, Any] = dict.fromkeys(names, FloatDistribution(0.0, 1.0))
         study.add_trial(
             create_trial(params=params, distributions=ranges, intermediate_values=reports, value=reports[20])
         )
