@@ -157,7 +157,7 @@ def cost_in_words(cost: StudyCost) -> list[str]:
         each = duration(HOUR * (getattr(total, field) or 0.0) / cost.gain)
         paid = f", {total.money / cost.gain:,.4g}" if total.money is not None else ""
         gain = f"a gain of {cost.gain:.4g} over the baseline{certain}"
-        lines.append(f"{gain}: {each}{paid} for each 1 of it")
+        lines.append(f"{gain}: {each}{paid} per unit of it")
     if total.unknown and total.unknown < total.trials:
         lacks = f"{counted(total.unknown, 'trials')} of {total.trials}"
         lines.append(f"without {lacks}, of which it is unknown")

@@ -140,7 +140,7 @@ def test_costs_in_words() -> None:
     gpu = Usage(3600.0, 900.0, 7200.0, 350.0, None)
     assert of(gpu, price=2.5, gain=0.05) == [
         "2 h of GPUs; 350 Wh (GPU); 5.00 at 2.5 an hour",
-        "a gain of 0.05 over the baseline: 40 h, 100 for each 1 of it",
+        "a gain of 0.05 over the baseline: 40 h, 100 per unit of it",
     ]
     assert of(Usage(3600.0, 900.0, 0.0, 0.0, None), price=2.0) == ["15 min of the machine; 0.50 at 2 an hour"]
     assert of(Usage(3600.0, None, None, None, None), price=2.0) == ["1 h of workers"]
