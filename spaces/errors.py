@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MOST_SHOWN = 100  # issues in a message; many more usually share one cause
 LONGEST = 1000  # characters of an issue; a longer one holds a key or a word that is none
@@ -18,6 +18,10 @@ class Issue(NamedTuple):
     column: int
     path: str
     message: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data: without a file and a line where it has no place in one."""
+        return self._asdict() if self.line else {"path": self.path, "message": self.message}
 
     def __str__(self) -> str:
         file, path = (shortened(text, LONGEST // 3) for text in (self.file, self.path))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError
+from ..service.place import Here, Place
 from . import commands, options, places, printing
 
 
@@ -50,11 +51,27 @@ def resume(study: options.Study, storage: options.Storage = None, runs: options.
     """
     from ..operations import control
 
-    done = places.place(storage, runs)(control.resume, study=study)
-    queued = "it is queued again; its service (hpsearch serve) starts it when there is room"
+    at = places.place(storage, runs)
+    done = at(control.resume, study=study)
     if done.over:
-        queued = f'nothing is left to do in "{study}"; a larger budget, or a trial to try, gives it more'
-    printing.say("asked the search to resume" if done.searching else queued)
+        printing.say(f'nothing is left to do in "{study}"; a larger budget, or a trial to try, gives it more')
+    elif done.searching:
+        printing.say("asked the search to resume")
+    elif _is_drained(at):
+        printing.say("it is queued again; its service (hpsearch serve) is drained, and starts nothing")
+    else:
+        printing.say("it is queued again; its service (hpsearch serve) starts it when there is room")
+
+
+def _is_drained(at: Place) -> bool:
+    """Whether the service of these studies starts nothing: that of a server, or of this user's home."""
+    from ..operations import queue
+    from ..service.home import Home
+
+    if isinstance(at, Here):
+        home = Home.known()
+        return home is not None and home.is_drained
+    return at(queue.machine).draining
 
 
 def kill(

@@ -36,7 +36,7 @@ ISSUE = {
     "required": ["path", "message"],
     "properties": {
         "file": {"type": "string"},
-        "line": {"type": "integer", "description": "From 1; 0 without a place."},
+        "line": {"type": "integer", "description": "From 1; not there without a place."},
         "column": {"type": "integer"},
         "path": {"type": "string"},
         "message": {"type": "string"},

@@ -174,7 +174,7 @@ def problem_of(error: Exception, secrets: Sequence[str] = ()) -> Problem:
         return error
     full = any(is_full(each) for each in (error, error.__cause__) if each is not None)
     if isinstance(error, SpaceError):
-        issues = [issue._asdict() for issue in error.issues]
+        issues = [issue.to_json() for issue in error.issues]
         title = f"The space has {len(issues)} issue{'s' * (len(issues) != 1)}"
         return Problem(422, "space-invalid", title, told, issues=issues)
     if isinstance(error, OSError):

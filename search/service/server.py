@@ -124,6 +124,8 @@ def serve(
         announce(f"serving {workspace.file or 'the database'} at {where} (Ctrl-C ends it)")
         if service.queue.draining:
             announce('it is drained, and starts nothing until POST /v1/drain says {"on": false}')
+        if workspace.file is not None and not service.queue.has_queue():
+            announce("another server has this database, and starts its studies; this one does once that ends")
         if opened is not None and address.uds is None:
             opened(f"{url}/#token={token}")
         server = _Server(config, service)

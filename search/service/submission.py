@@ -73,7 +73,7 @@ def allowed(spec: Spec, caller: Caller, roots: Sequence[Path], bundle: Path | No
         raise problem(
             "path-not-allowed",
             f"{'; '.join(f'{each.path}: {each.message}' for each in refused)} (the server's roots: {where})",
-            issues=[each._asdict() for each in refused],
+            issues=[each.to_json() for each in refused],
         )
 
 
@@ -84,7 +84,7 @@ def _own_code(spec: Spec, info: ObjectiveInfo) -> Problem:
         f'the objective "{info.name[:200]}" is code of your own, which needs a token with the scope "code"; '
         f"with objective: {REMOTE} workers bring it",
         needs="code",
-        issues=[issue._asdict()],
+        issues=[issue.to_json()],
     )
 
 
@@ -114,7 +114,7 @@ def _refuse_downloads(spec: Spec, info: ObjectiveInfo, caller: Caller) -> None:
             "scope-missing",
             f'{issue.path}: {issue.message}, which needs a token with the scope "code"',
             needs="code",
-            issues=[issue._asdict()],
+            issues=[issue.to_json()],
         )
 
 

@@ -126,6 +126,15 @@ class Reconciler:
         looks = time.monotonic() - self._looked < READY_SECONDS
         return self._thread is None or (looks and not self.draining and self.full_disk is None)
 
+    def has_queue(self) -> bool:
+        """Whether it has the queue of this database, from now on; False where another server has it."""
+        try:
+            if not self._only.is_locked:
+                self._only.acquire()
+        except OSError:
+            return False
+        return True
+
     @property
     def full_disk(self) -> Path | None:
         """The folder whose disk is full, while nothing is started for that."""
@@ -202,10 +211,7 @@ class Reconciler:
     def look(self) -> None:
         """Compare what is with what is wanted, and act."""
         with self._lock:
-            try:
-                if not self._only.is_locked:
-                    self._only.acquire()
-            except OSError:  # another server has the queue of this database
+            if not self.has_queue():
                 self._looked = time.monotonic()
                 return
             self._presence.keep()

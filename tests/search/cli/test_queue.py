@@ -62,6 +62,16 @@ def test_what_the_server_alone_knows_is_told_without_naming_it(workspace: Worksp
     assert told()["machine"]["draining"], "as the next server is"
 
 
+def test_resume_says_where_the_server_is_drained(workspace: Workspace, tmp_path: Path) -> None:
+    drained = "it is queued again; its service (hpsearch serve) is drained, and starts nothing\n"
+    assert CliRunner().invoke(app, ["resume", "study"]).output.endswith("starts it when there is room\n")
+    with serving(Workspace.at(str(tmp_path / "hpsearch.db")), tmp_path) as served:
+        served.service.queue.drain(True)
+        env = {"HPSEARCH_SERVER": served.url, "HPSEARCH_TOKEN": served.token()}
+        assert CliRunner().invoke(app, ["resume", "study"], env=env).output == drained
+    assert CliRunner().invoke(app, ["resume", "study"]).output == drained, "as the next server is"
+
+
 @pytest.mark.parametrize("settle", [0, 300])
 def test_a_study_runs_as_long_as_serve_yaml_says_before_it_makes_room(
     settle: float, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -59,6 +59,14 @@ def test_an_error_has_its_status_and_type(subtests: pytest.Subtests) -> None:
             assert ("Retry-After" in found.headers) == (status in (429, 503))
 
 
+def test_an_issue_without_a_place_names_no_file() -> None:
+    error = SpaceError([Issue("<dict>", 0, 0, "x.mim", "unknown key"), Issue("s.yaml", 6, 1, "y", "b")])
+    assert json.loads(problem_of(error).body("req_1"))["issues"] == [
+        {"path": "x.mim", "message": "unknown key"},
+        {"file": "s.yaml", "line": 6, "column": 1, "path": "y", "message": "b"},
+    ]
+
+
 def test_a_document_says_what_may_help_and_no_password() -> None:
     error = SearchError(
         "cannot open postgresql://a:pass@b/c", next_steps=[NextStep("run", {"study": "a"}, "go on")]

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
+import filelock
 import httpx2
 import pytest
 import trustme
@@ -127,19 +128,21 @@ def test_what_cannot_be_served_is_said(
     assert not [*home.folder.glob("serve-*.json")] and Path("here").exists()
 
 
-def test_a_drained_server_says_so_at_its_start(tmp_path: Path) -> None:
+def test_a_server_says_at_its_start_why_it_starts_nothing(tmp_path: Path) -> None:
     home, said = Home.at(tmp_path / "home"), list[str]()
+    other = filelock.FileLock(tmp_path / ".studies.db-serve.lock")
     home.drained.touch()
 
     def interrupt(url: str) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with other, pytest.raises(KeyboardInterrupt):
         serve(
             Workspace.at(str(tmp_path / "studies.db")), home=home, settings=Settings(),
             address=Address(port=0), announce=said.append, opened=interrupt,
         )  # fmt: skip
     assert said[1] == 'it is drained, and starts nothing until POST /v1/drain says {"on": false}'
+    assert said[2].startswith("another server has this database")
 
 
 def test_a_log_whose_disk_is_full_says_so_once_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
