@@ -65,8 +65,9 @@ def test_what_the_server_alone_knows_is_told_without_naming_it(workspace: Worksp
 def test_resume_says_where_the_server_is_drained(workspace: Workspace, tmp_path: Path) -> None:
     drained = "it is queued again; its service (hpsearch serve) is drained, and starts nothing\n"
     assert CliRunner().invoke(app, ["resume", "study"]).output.endswith("starts it when there is room\n")
+    home = Home.at(tmp_path / "home")
+    home.drained.touch()  # from the start: it would begin what was just resumed
     with serving(Workspace.at(str(tmp_path / "hpsearch.db")), tmp_path) as served:
-        served.service.queue.drain(True)
         env = {"HPSEARCH_SERVER": served.url, "HPSEARCH_TOKEN": served.token()}
         assert CliRunner().invoke(app, ["resume", "study"], env=env).output == drained
     assert CliRunner().invoke(app, ["resume", "study"]).output == drained, "as the next server is"
