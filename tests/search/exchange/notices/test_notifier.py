@@ -85,7 +85,7 @@ def test_a_search_tells_that_it_is_better_and_finished(workspace: Workspace, rec
     assert len(receiver.received[1].body) < 600 and told(workspace).pending == ()
     search(workspace, receiver.url("/200"))  # nothing is left to do
     assert len(receiver.received) == 2
-    search(workspace, receiver.url("/200"), budget={"trials": 5})
+    search(workspace, receiver.url("/200"), budget={"trials": 30})  # which takes a moment even here
     assert receiver.types == ["better", "finished", "finished"]
 
 
