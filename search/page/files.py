@@ -60,15 +60,25 @@ def version() -> str:
 
 
 @cache
+def modules() -> dict[str, str]:
+    """The paths of the modules by the names under which they import each other."""
+    own = {f"hpsearch/{path}": path for path in files() if path.endswith(".js") and "vendor/" not in path}
+    return LIBRARIES | own
+
+
+def hash_of(text: str) -> str:
+    """What a policy calls a script or a style of this text."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
 def document() -> Document:
     """The document of the page."""
     static = f"./static/{version()}"
-    own = {f"hpsearch/{path}": path for path in files() if path.endswith(".js") and "vendor/" not in path}
-    imports = {name: f"{static}/{path}" for name, path in (LIBRARIES | own).items()}
+    imports = {name: f"{static}/{path}" for name, path in modules().items()}
     text = json.dumps({"imports": imports}, separators=(",", ":"))
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     early = "\n".join(f'<link rel="modulepreload" href="{path}">' for path in imports.values())
     html = Template((FOLDER / "index.html").read_text()).substitute(
         static=static, import_map=text, preloads=early
     )
-    return Document(html, f"'sha256-{digest}'")
+    return Document(html, hash_of(text))

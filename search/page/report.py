@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import html
 import json
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from datetime import datetime
 from string import Template
 from typing import Any
 
-from .files import FOLDER, LIBRARIES, files
+from .files import FOLDER, files, hash_of, modules
 
 
 def report_html(answers: Mapping[str, Any], *, title: str, at: datetime, first: str) -> str:
@@ -21,8 +20,7 @@ def report_html(answers: Mapping[str, Any], *, title: str, at: datetime, first: 
     `first` is the address, after `#/`, of the screen that it opens with.
     """
     known = files()
-    own = {f"hpsearch/{path}": path for path in known if path.endswith(".js") and "vendor/" not in path}
-    imports = {name: _address(path) for name, path in (LIBRARIES | own).items()}
+    imports = {name: _address(path) for name, path in modules().items()}
     frozen = {"answers": dict(answers), "at": at.isoformat(timespec="seconds"), "first": first}
     styles = [path for path in known if path.endswith(".css")]
     # The libraries' before our own, which change them.
@@ -34,16 +32,11 @@ def report_html(answers: Mapping[str, Any], *, title: str, at: datetime, first: 
     }
     return Template((FOLDER / "report.html").read_text("utf-8")).substitute(
         inline,
-        **{f"{name}_hash": _hash(text) for name, text in inline.items()},
+        **{f"{name}_hash": hash_of(text) for name, text in inline.items()},
         title=html.escape(title),
         icon=_address("icon.svg"),
         frozen=_inside_script(frozen),
     )
-
-
-def _hash(text: str) -> str:
-    """What a policy calls an element of this text."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _address(path: str) -> str:

@@ -2,19 +2,18 @@
 
 import { html, useMemo, useState } from "hpsearch/html.js";
 import { useAnswer, useNow, useSource } from "hpsearch/data.js";
-import { clock, counted, number, setting, whole } from "hpsearch/format.js";
+import { clock, counted, number, setting } from "hpsearch/format.js";
 import { logsOf, searchedOf } from "hpsearch/parameters.js";
 import { href, ofStudy } from "hpsearch/routes.js";
 import { useTrials } from "hpsearch/trials.js";
-import { Answered, State, Trouble } from "hpsearch/parts/basics.js";
-import { Bars } from "hpsearch/parts/bars.js";
+import { Answered, Trouble } from "hpsearch/parts/basics.js";
 import { Curves } from "hpsearch/parts/curves.js";
 import { Download } from "hpsearch/parts/download.js";
 import { Ladder } from "hpsearch/parts/ladder.js";
 import { Replay } from "hpsearch/parts/replay.js";
 import { Slices } from "hpsearch/parts/slices.js";
 import { TimeSpent } from "hpsearch/parts/time-spent.js";
-import { Facts, Figures } from "hpsearch/screens/study.js";
+import { Endings, Facts, Figures, Importance } from "hpsearch/screens/study.js";
 
 export const path = "studies/:study/report";
 export const title = ({ study }) => `Report on ${study}`;
@@ -64,7 +63,7 @@ function Found({ report, winner, trials }) {
       <${Slices} rows=${trials.rows} searched=${searched} logs=${logs} metric=${report.metric} best=${report.best?.number ?? null} picked=${picked} onPick=${setPicked} />
     </section>
     <section class="card" aria-labelledby="facts"><h2 id="facts">What it rests on</h2><${Facts} report=${report} /></section>
-    <${Endings} report=${report} />
+    ${report.endings.length > 0 && html`<${Endings} report=${report} />`}
     <section class="card" aria-labelledby="spent"><h2 id="spent">Where the time of trials went</h2><${TimeSpent} rows=${trials.rows} /></section>
     <${Again} study=${study} winner=${winner} report=${report} />
   `;
@@ -92,24 +91,6 @@ function WinnerCard({ report, winner, trials }) {
           ${baseline && html`<td class="num">${name in baseline.params ? setting(baseline.params[name]) : ""}</td>`}
           <td class="soft">${report.parameters.find((each) => each.name === name)?.values ?? ""}</td></tr>`)}</tbody></table></div>`}
   </section>`;
-}
-
-function Importance({ report }) {
-  const shares = report.parameters.filter((each) => each.importance).map(({ name, importance }) => ({ name, ...importance }));
-  shares.sort((a, b) => b.share - a.share);
-  return html`<section class="card" aria-labelledby="importance"><h2 id="importance">Importance</h2>
-    ${shares.length > 0 && html`<${Bars} items=${shares} label="Share of what tells good trials from the others" />`}
-    <p class="soft">${report.importance ?? "Nothing is known of it."}</p>
-  </section>`;
-}
-
-function Endings({ report }) {
-  if (report.endings.length === 0) return null;
-  return html`<section class="card" aria-labelledby="ends"><h2 id="ends">Why trials ended early</h2>
-    <div class="scroll-x"><table class="plain"><thead><tr><th>state</th><th class="right">trials</th><th>why</th><th>the last one</th></tr></thead><tbody>
-      ${report.endings.map((each) => html`<tr><td><${State} state=${each.state} /></td><td class="right num">${whole(each.trials.length)}</td><td>${each.why}</td>
-        <td><a href=${href("studies", report.name, "trials", each.trials.at(-1))}>trial ${each.trials.at(-1)}</a> <span class="soft">${each.example}</span></td></tr>`)}
-    </tbody></table></div></section>`;
 }
 
 /** What it takes to do the same again. */

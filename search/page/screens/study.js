@@ -164,14 +164,9 @@ function Trials({ report, trials, searched, picked, onPick, open }) {
 function Parameters({ report, trials, searched, logs, picked, best, onPick, open }) {
   const may = useMay("write");
   const edges = report.parameters.filter((each) => each.edge);
-  const shares = report.parameters.filter((each) => each.importance).map(({ name, importance }) => ({ name, ...importance }));
-  shares.sort((a, b) => b.share - a.share);
   return html`
     <div class="two">
-      <section class="card" aria-labelledby="importance"><h2 id="importance">Importance</h2>
-        ${shares.length > 0 && html`<${Bars} items=${shares} label="Share of what tells good trials from the others" />`}
-        <p class="soft">${report.importance ?? ""}</p>
-      </section>
+      <${Importance} report=${report} />
       <section class="card" aria-labelledby="ranges"><h2 id="ranges">Ranges</h2>
         ${edges.length === 0 && html`<p class="soft">No range presses: the best values lie inside.</p>`}
         ${edges.map(({ name, edge }) => html`<div class="edge" key=${name}><p><b>${name}</b>: ${edge.at} of the best ${edge.best} lie at its ${edge.end} end${edge.winner ? ", the winner among them" : ""}. Wider:</p><pre>${edge.line}</pre></div>`)}
@@ -191,6 +186,25 @@ function Parameters({ report, trials, searched, logs, picked, best, onPick, open
 function Time({ report, trials }) {
   return html`
     <section class="card" aria-labelledby="spent"><h2 id="spent">Where the time of trials went</h2><${TimeSpent} rows=${trials.rows} /></section>
+    <${Endings} report=${report} />
+  `;
+}
+
+/** What tells good trials from the others, and how far that can be trusted. */
+export function Importance({ report }) {
+  const shares = report.parameters.filter((each) => each.importance).map(({ name, importance }) => ({ name, ...importance }));
+  shares.sort((a, b) => b.share - a.share);
+  return html`
+    <section class="card" aria-labelledby="importance"><h2 id="importance">Importance</h2>
+      ${shares.length > 0 && html`<${Bars} items=${shares} label="Share of what tells good trials from the others" />`}
+      <p class="soft">${report.importance ?? ""}</p>
+    </section>
+  `;
+}
+
+/** Why trials ended early, the failures first. */
+export function Endings({ report }) {
+  return html`
     <section class="card" aria-labelledby="ends"><h2 id="ends">Why trials ended early</h2>
       ${report.endings.length === 0
         ? html`<p class="soft">None did.</p>`
