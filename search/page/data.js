@@ -92,6 +92,14 @@ export function useAnswer(path, { kinds = [], study = null, trial = null, pages 
   };
 }
 
+/** The list that was there before, where the new one has the same elements: what is derived from it stays. */
+export function useSame(/** @type {any[]} */ list) {
+  const last = useRef(list);
+  const same = list.length === last.current.length && list.every((each, index) => each === last.current[index]);
+  if (!same) last.current = list;
+  return last.current;
+}
+
 /** The time, anew each so many ms while the page is seen: for what says how long ago something was. */
 export function useNow(every = 1000) {
   const source = useSource();

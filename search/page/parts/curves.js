@@ -1,12 +1,13 @@
 /** The curves of trials, thousands at once: coloured by state, by their values, or by a parameter. */
 
-import { html, useMemo, useState } from "hpsearch/html.js";
+import { html, useMemo, useRef, useState } from "hpsearch/html.js";
 import { colouring, ink, useDark } from "hpsearch/colours.js";
 import { number, setting, whole } from "hpsearch/format.js";
 import { Legend } from "hpsearch/parts/legend.js";
 import { Plot } from "hpsearch/parts/plot.js";
 
 const REACH = 14; // pixels from a curve at which it is the nearest
+const MANY = 300; // curves of which each is one pixel wide: a wider line takes six times as long
 const ORDER = { fail: 0, pruned: 0, waiting: 1, paused: 2, complete: 3, running: 4 };
 
 /**
@@ -18,31 +19,22 @@ export function Curves({ rows, curves, metric, resource, searched, logs, rungs =
   const [log, setLog] = useState(false);
   const [near, setNear] = useState(/** @type {any} */ (null));
   const isDark = useDark();
-  const drawn = useMemo(
-    () =>
-      rows
-        .filter((row) => curves.get(row.number)?.step.length)
-        .map((row) => ({ row, ...curves.get(row.number) }))
-        .sort((a, b) => (ORDER[a.row.state] ?? 0) - (ORDER[b.row.state] ?? 0)),
-    [rows, curves],
-  );
-  const { x, y, positive } = useMemo(() => extent(drawn), [drawn]);
+  const { base, fresh } = useBase(rows, curves);
+  const drawn = useMemo(() => [...base, ...fresh], [base, fresh]);
+  const few = base.length < MANY;
+  const bulk = useMemo(() => bulkOf(few ? drawn : base), [few ? drawn : base]);
+  const { x, y, positive } = extent(bulk, fresh);
   const inks = useMemo(() => colouring(by, drawn.map(({ row }) => row), logs.has(by)), [by, drawn, isDark]);
   const useLog = log && positive;
   const shown = near ?? picked;
 
-  const draw = (ctx, at) => {
-    ctx.lineWidth = 1 * at.ratio;
-    ctx.strokeStyle = ink("line");
-    ctx.setLineDash([3 * at.ratio, 3 * at.ratio]);
-    for (const rung of rungs) line(ctx, at, [rung, rung], y);
-    ctx.setLineDash([]);
-    const clear = Math.min(0.85, Math.max(0.12, 7 / Math.sqrt(drawn.length)));
-    const faint = 0.6 * clear;
-    for (const each of drawn) {
+  const paint = (ctx, at, some) => {
+    const many = drawn.length > MANY;
+    const clear = Math.min(0.85, Math.max(0.12, (many ? 10 : 7) / Math.sqrt(drawn.length)));
+    for (const each of some) {
       const over = each.row.state === "pruned" || each.row.state === "fail";
-      ctx.globalAlpha = over ? faint : clear;
-      ctx.lineWidth = (over ? 1 : 1.4) * at.ratio;
+      ctx.globalAlpha = over ? 0.6 * clear : clear;
+      ctx.lineWidth = many ? 1 : (over ? 1 : 1.4) * at.ratio;
       ctx.strokeStyle = ctx.fillStyle = inks.of(each.row);
       line(ctx, at, each.step, each.value);
       if (each.step.length === 1 || each.row.state === "running") {
@@ -51,7 +43,16 @@ export function Curves({ rows, curves, metric, resource, searched, logs, rungs =
     }
     ctx.globalAlpha = 1;
   };
+  const draw = (ctx, at) => {
+    ctx.lineWidth = 1 * at.ratio;
+    ctx.strokeStyle = ink("line");
+    ctx.setLineDash([3 * at.ratio, 3 * at.ratio]);
+    for (const rung of rungs) line(ctx, at, [rung, rung], y);
+    ctx.setLineDash([]);
+    paint(ctx, at, base);
+  };
   const over = (ctx, at) => {
+    paint(ctx, at, fresh);
     for (const [which, colour] of [[best, "orange"], [shown, "text"]]) {
       const one = drawn.find((each) => each.row.number === which);
       if (!one) continue;
@@ -81,7 +82,7 @@ export function Curves({ rows, curves, metric, resource, searched, logs, rungs =
       <label><input type="checkbox" checked=${useLog} disabled=${!positive} onChange=${(event) => setLog(event.target.checked)} /> log</label>
       <${Legend} inks=${inks} by=${by} also=${best === null ? [] : [[`best, trial ${best}`, ink("orange")]]} />
     </div>
-    <${Plot} x=${x} y=${y} yLog=${useLog} xLabel=${resource} yLabel=${metric} height=${height} stamp=${[drawn, inks, rungs.join()]} draw=${draw} over=${over} near=${nearest} onNear=${setNear}
+    <${Plot} x=${x} y=${y} yLog=${useLog} xLabel=${resource} yLabel=${metric} height=${height} stamp=${[base, by, inks.classes.join(), inks.ends?.join(), rungs.join()]} draw=${draw} over=${over} near=${nearest} onNear=${setNear}
       onPick=${(trial) => trial !== null && onPick?.(trial)} label=${`${metric} of ${whole(drawn.length)} trials by ${resource}`} />
     <${Readout} each=${drawn.find((one) => one.row.number === shown)} metric=${metric} resource=${resource} searched=${searched} />
   `;
@@ -110,17 +111,46 @@ function dot(ctx, at, step, value, size) {
   ctx.fill();
 }
 
-/** What of the curves is shown at first: all steps, and the values but for a few that are far off. */
-function extent(drawn) {
+/**
+ * The curves in two parts: the base, which is painted once for many drawings, and those that change or are newer.
+ *
+ * The base becomes another when one of it changes, or when so many have ended since that they would slow down each drawing.
+ */
+function useBase(rows, curves) {
+  const kept = useRef({ rows: new Set(), base: [] });
+  return useMemo(() => {
+    const curveOf = (row) => ({ row, ...curves.get(row.number) });
+    const begun = rows.filter((row) => curves.get(row.number)?.step.length);
+    const ended = new Set(begun.filter((row) => row.state !== "running"));
+    const old = kept.current.rows;
+    if (ended.size > 1.05 * old.size + 20 || [...old].some((row) => !ended.has(row))) {
+      const base = [...ended].map(curveOf).sort((a, b) => (ORDER[a.row.state] ?? 0) - (ORDER[b.row.state] ?? 0));
+      kept.current = { rows: ended, base };
+    }
+    const { base, rows: those } = kept.current;
+    return { base, fresh: begun.filter((row) => !those.has(row)).map(curveOf) };
+  }, [rows, curves]);
+}
+
+/** Where the values of curves lie, most of them and all, and the last of their steps. */
+function bulkOf(drawn) {
   const values = Float64Array.from(drawn.flatMap(({ value }) => value.filter(Number.isFinite))).sort(); // as numbers, and fast
-  const steps = drawn.map(({ step }) => step.at(-1));
-  if (!values.length) return { x: [0, 1], y: [0, 1], positive: false };
   const at = (share) => values[Math.min(values.length - 1, Math.floor(share * values.length))];
-  const [low, high] = [values[0], values.at(-1)];
-  const bulk = at(0.97) - at(0.03);
-  const top = high > at(0.97) + 2 * bulk ? at(0.97) + 0.2 * bulk : high;
-  const bottom = low < at(0.03) - 2 * bulk ? at(0.03) - 0.2 * bulk : low;
+  const last = drawn.reduce((most, { step }) => Math.max(most, step.at(-1)), 1);
+  return { low: values[0] ?? Infinity, from: at(0.03), to: at(0.97), high: values.at(-1) ?? -Infinity, last };
+}
+
+/** What of the curves is shown at first: all steps, and the values but for a few that are far off. */
+function extent({ low, from, to, high, last }, fresh) {
+  for (const { step, value } of fresh) {
+    last = Math.max(last, step.at(-1));
+    for (const each of value) if (Number.isFinite(each)) [low, high] = [Math.min(low, each), Math.max(high, each)];
+  }
+  if (low > high || from === undefined) return { x: [0, 1], y: [0, 1], positive: false };
+  const bulk = to - from;
+  const top = high > to + 2 * bulk ? to + 0.2 * bulk : high;
+  const bottom = low < from - 2 * bulk ? from - 0.2 * bulk : low;
   const room = 0.04 * (top - bottom || Math.abs(top) || 1);
   const first = bottom > 0 ? Math.max(bottom - room, bottom / 1.1) : bottom - room;
-  return { x: [0, steps.reduce((a, b) => Math.max(a, b), 1)], y: [first, top + room], positive: first > 0 };
+  return { x: [0, last], y: [first, top + room], positive: first > 0 };
 }

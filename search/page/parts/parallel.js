@@ -1,10 +1,12 @@
 /** Parallel coordinates: one line a trial, across all that was searched, to its value. */
 
 import { html, useEffect, useMemo, useRef, useState } from "hpsearch/html.js";
+import { useSame } from "hpsearch/data.js";
 import { colouring, ink, useDark } from "hpsearch/colours.js";
 import { number, setting } from "hpsearch/format.js";
 import { Legend } from "hpsearch/parts/legend.js";
 
+const MANY = 300; // lines
 const [TALL, HEAD, FOOT, SIDE] = [300, 34, 22, 54];
 
 /** @param {{rows: any[], searched: string[], logs: Set<string>, metric: string, picked: number | null, onPick: (trial: number) => void}} props */
@@ -14,7 +16,7 @@ export function Parallel({ rows, searched, logs, metric, picked, onPick }) {
   const [width, setWidth] = useState(600);
   const [kept, setKept] = useState(/** @type {Object<string, [number, number]>} */ ({}));
   const isDark = useDark();
-  const complete = useMemo(() => rows.filter((row) => row.state === "complete" && row.confirms === null), [rows]);
+  const complete = useSame(rows.filter((row) => row.state === "complete" && row.confirms === null));
   const axes = useMemo(() => [...searched, metric].map((name) => axisOf(name, complete, logs.has(name), name === metric)), [complete, searched.join(), logs, metric]);
   const inks = useMemo(() => colouring("value", complete), [complete, isDark]);
   const gap = axes.length > 1 ? (width - 2 * SIDE) / (axes.length - 1) : 0;
@@ -37,8 +39,8 @@ export function Parallel({ rows, searched, logs, metric, picked, onPick }) {
     const order = [...complete].sort((a, b) => Number(inside(a)) - Number(inside(b)));
     for (const row of order) {
       const one = row.number === picked;
-      ctx.globalAlpha = one ? 1 : some && !inside(row) ? 0.07 : complete.length > 300 ? 0.35 : 0.65;
-      ctx.lineWidth = one ? 3 : 1.2;
+      ctx.globalAlpha = one ? 1 : some && !inside(row) ? 0.07 : complete.length > MANY ? 0.35 : 0.65;
+      ctx.lineWidth = one ? 3 : complete.length > MANY ? 1 / ratio : 1.2; // one pixel wide is painted several times as fast
       ctx.strokeStyle = one ? ink("text") : inks.of(row);
       ctx.beginPath();
       axes.forEach((axis, index) => {
@@ -48,7 +50,7 @@ export function Parallel({ rows, searched, logs, metric, picked, onPick }) {
       ctx.stroke();
     }
     ctx.globalAlpha = 1;
-  });
+  }, [complete, axes, inks, width, kept, picked]);
   if (!complete.length) return html`<p class="soft" ref=${box}>No trial has run to its end yet.</p><canvas ref=${canvas} hidden></canvas>`;
 
   const drag = (axis) => (event) => {

@@ -1,15 +1,17 @@
 /** Each parameter against the value that trials reached. */
 
 import { html, useMemo, useState } from "hpsearch/html.js";
+import { useSame } from "hpsearch/data.js";
 import { ink } from "hpsearch/colours.js";
 import { number, setting } from "hpsearch/format.js";
 import { Plot } from "hpsearch/parts/plot.js";
 
 const REACH = 14;
+const MANY = 400; // points of which each is a square: a round one takes longer
 
 /** @param {{rows: any[], searched: string[], logs: Set<string>, metric: string, best: number | null, picked: number | null, onPick: (trial: number) => void}} props */
 export function Slices({ rows, searched, logs, metric, best, picked, onPick }) {
-  const complete = useMemo(() => rows.filter((row) => row.state === "complete" && row.confirms === null), [rows]);
+  const complete = useSame(rows.filter((row) => row.state === "complete" && row.confirms === null));
   if (!complete.length) return html`<p class="soft">No trial has run to its end yet.</p>`;
   return html`<div class="slices">${searched.map(
     (name) => html`<${Slice} key=${name} name=${name} isLog=${logs.has(name)} rows=${complete} metric=${metric} best=${best} picked=${picked} onPick=${onPick} />`,
@@ -18,17 +20,16 @@ export function Slices({ rows, searched, logs, metric, best, picked, onPick }) {
 
 function Slice({ name, isLog, rows, metric, best, picked, onPick }) {
   const [near, setNear] = useState(/** @type {any} */ (null));
-  const there = rows.filter((row) => (row.params[name] ?? null) !== null);
-  const numeric = there.every((row) => typeof row.params[name] === "number");
-  const words = numeric ? null : [...new Set(there.map((row) => String(row.params[name])))].sort();
-  const jitter = (row) => ((row.number * 0.618034) % 1) * 0.5 - 0.25;
-  const points = there.map((row) => ({ row, x: numeric ? row.params[name] : words.indexOf(String(row.params[name])) + jitter(row), y: row.value }));
-  const log = numeric && isLog;
+  const { points, words, x, y } = useMemo(() => pointsOf(rows, name, isLog), [rows, name, isLog]);
+  const log = words === null && isLog;
   const draw = (ctx, at) => {
+    const many = points.length > MANY;
+    const side = 4 * at.ratio;
     ctx.fillStyle = ink("blue");
+    ctx.globalAlpha = many ? 0.4 : 0.7;
     for (const { x, y } of points) {
-      ctx.globalAlpha = points.length > 400 ? 0.4 : 0.7;
-      dot(ctx, at, x, y, 2.6);
+      if (many) ctx.fillRect(at.x(x) - side / 2, at.y(y) - side / 2, side, side);
+      else dot(ctx, at, x, y, 2.6);
     }
     ctx.globalAlpha = 1;
   };
@@ -49,11 +50,22 @@ function Slice({ name, isLog, rows, metric, best, picked, onPick }) {
   };
   const shown = points.find(({ row }) => row.number === near)?.row;
   return html`<figure class="slice">
-    <${Plot} x=${numeric ? spread(points.map((each) => each.x), log) : [-0.5, words.length - 0.5]} y=${spread(points.map((each) => each.y))} xLog=${log} ticks=${words}
+    <${Plot} x=${x} y=${y} xLog=${log} ticks=${words}
       xLabel=${name} yLabel=${metric} height=${220} stamp=${[rows, name]} draw=${draw} over=${over} near=${nearest} onNear=${setNear} onPick=${(trial) => trial !== null && onPick(trial)}
       label=${`${metric} by ${name}, ${points.length} trials`} />
     <figcaption class="readout num">${shown ? `trial ${shown.number}: ${setting(shown.params[name])}, ${number(shown.value)}` : ""}</figcaption>
   </figure>`;
+}
+
+/** Where each trial is; `words` are those of a categorical x. */
+function pointsOf(rows, name, isLog) {
+  const there = rows.filter((row) => (row.params[name] ?? null) !== null);
+  const numeric = there.every((row) => typeof row.params[name] === "number");
+  const words = numeric ? null : [...new Set(there.map((row) => String(row.params[name])))].sort();
+  const jitter = (row) => ((row.number * 0.618034) % 1) * 0.5 - 0.25;
+  const points = there.map((row) => ({ row, x: words ? words.indexOf(String(row.params[name])) + jitter(row) : row.params[name], y: row.value }));
+  const x = words ? [-0.5, words.length - 0.5] : spread(points.map((each) => each.x), isLog);
+  return { points, words, x, y: spread(points.map((each) => each.y)) };
 }
 
 function dot(ctx, at, x, y, size) {

@@ -138,7 +138,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def drawn(chrome: webdriver.Chrome) -> str:
     """The curves as they are painted now."""
-    return str(chrome.execute_script("return document.querySelector('.plot canvas')?.toDataURL()"))
+    canvases = "[...document.querySelectorAll('.plot canvas')].map((each) => each.toDataURL()).join()"
+    return str(chrome.execute_script(f"return {canvases}"))
 
 
 def click(chrome: webdriver.Chrome, words: str) -> None:
