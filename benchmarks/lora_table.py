@@ -1,0 +1,146 @@
+"""What the recorded learning curves of LoRA say at first sight.
+
+    python benchmarks/lora_table.py [--table benchmarks/lora-curves]
+
+The curves are in `lora-curves/`, a file for each task; its README says what they are, and `lora_curves.py`
+records them. All figures are of the runs of seed 0, except the noise.
+
+| column | what it is |
+|---|---|
+| runs, worse | configurations with this schedule, and how many of them end worse than the base alone |
+| after 120, ... | Spearman's rank correlation of the loss after so many samples with the loss at the end |
+| best, median | losses at the end |
+| noise | standard deviation between seeds, pooled over the better half of the configurations with several |
+
+Then the best configurations of each task, and how alike the tasks rank all of them at the end (Spearman).
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import qmc
+
+from hpsearch.search.preflight.objective import load_space
+from hpsearch.spaces import Choice, Range, Spec
+
+TABLE = Path(__file__).with_name("lora-curves")
+ABOUT = "about.json"  # beside the table: what the curves depend on, and the loss of each base alone
+SAMPLES, EVERY = 1800, 120  # of a run, and between two validations, as in spaces/lora.yaml
+PLACES = tuple(range(EVERY, SAMPLES + 1, EVERY))
+SHOWN = (120, 360, 720, 1080, 1440)
+BEST = 3  # configurations that are printed for each task
+SOBOL_SEED = 2026
+RANGES: dict[str, Any] = {  # wider than those of spaces/lora.yaml, so that bad choices are in the table too
+    "learning_rate": {"min": 1e-4, "max": 1e-1, "log": True},
+    "batch_size": [2, 4, 8, 16, 32],
+    "lora_r": {"min": 1, "max": 64, "factor": 2},
+    "alpha_over_r": {"choices": [0.5, 1.0, 2.0, 4.0, 8.0], "pass": False},
+    "lora_dropout": {"min": 0.0, "max": 0.3, "step": 0.05},
+    "lr_scheduler": ["constant", "linear", "cosine"],
+    "warmup_ratio": {"min": 0.0, "max": 0.3, "step": 0.05, "when": {"lr_scheduler": ["linear", "cosine"]}},
+    "weight_decay": [0.0, 0.01, 0.1, 1.0],
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A text that all configurations learn, from one base."""
+
+    base: str  # a name in `lora_curves.BASES`, or `shipped`
+    text: str
+    role: str  # tune: a search may be tuned on it; judge: it may not
+
+
+# What a search is tuned on says nothing of the judges' texts, nor of the bases that learn them.
+TASKS = {
+    "english": Task("shipped", "english", "tune"),
+    "small": Task("small", "english", "tune"),
+    "python": Task("english", "python", "judge"),
+    "instructions": Task("english", "instructions", "judge"),
+    "deep": Task("deep", "python", "judge"),
+}
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """A configuration, by its number, trained with a seed."""
+
+    task: str
+    configuration: int
+    seed: int
+    seconds: float  # of CPU time, in one thread
+    losses: tuple[float, ...]  # in nats per byte, at `PLACES`; infinite from where they are no number
+
+    @property
+    def end(self) -> float:
+        return self.losses[-1]
+
+
+def wide_space() -> Spec:
+    """The space of `lora` with the `RANGES`, its length and its baseline."""
+    fixed = {"max_samples": SAMPLES, "eval_every": EVERY}
+    return load_space("lora").override(name="lora_curves", parameters=RANGES | fixed)
+
+
+def configurations(count: int) -> list[dict[str, Any]]:
+    """The baseline, then a scrambled Sobol sequence: the first of them are spread over the space, too."""
+    space = wide_space().space
+    baseline, names = space.baseline(), list(RANGES)
+    assert baseline is not None
+    sequence = qmc.Sobol(len(names), rng=np.random.default_rng(SOBOL_SEED))
+    points = sequence.random_base2(max(1, (count - 1).bit_length())).tolist()
+    drawn = (dict(zip(names, point, strict=True)) for point in points)
+    rest = [space.resolve(lambda name, p, shares=shares: value_at(p, shares[name])) for shares in drawn]
+    return [baseline, *rest][:count]
+
+
+def value_at(parameter: Range | Choice, share: float) -> Any:
+    """The value at a share of the range, from 0 to below 1. All values of a list are equally frequent."""
+    if isinstance(parameter, Choice):
+        return parameter.choices[int(share * len(parameter.choices))]
+    if parameter.count is not None:
+        return parameter.at(int(share * parameter.count))
+    low, high = math.log(parameter.min), math.log(parameter.max)
+    return float(f"{math.exp(low + (high - low) * share):.4g}")  # the table has all its digits
+
+
+def write_runs(folder: Path, runs: Iterable[Run]) -> None:
+    """Write a file for each task, sorted by configuration and seed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    of_task: dict[str, list[Run]] = defaultdict(list)
+    for run in sorted(runs):
+        of_task[run.task].append(run)
+    for task, its in of_task.items():
+        configs = configurations(its[-1].configuration + 1)
+        with (folder / f"{task}.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(
+                ["configuration", *RANGES, "seed", "seconds", *(f"loss_{place}" for place in PLACES)]
+            )
+            for run in its:
+                values = [configs[run.configuration].get(name, "") for name in RANGES]
+                losses = [f"{loss:.5f}" for loss in run.losses]
+                writer.writerow([run.configuration, *values, run.seed, f"{run.seconds:.2f}", *losses])
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """The runs of all tasks."""
+    runs = []
+    for task in TASKS:
+        if not (path := folder / f"{task}.csv").exists():
+            continue
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                losses = tuple(float(row[f"loss_{place}"]) for place in PLACES)
+                runs.append(
+                    Run(task, int(row["configuration"]), int(row["seed"]), float(row["seconds"]), losses)
+                )
+    return runs
