@@ -17,16 +17,19 @@ Then the best configurations of each task, and how alike the tasks rank all of t
 
 from __future__ import annotations
 
+import argparse
 import csv
+import json
 import math
+import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import qmc
+from scipy.stats import qmc, rankdata
 
 from hpsearch.search.preflight.objective import load_space
 from hpsearch.spaces import Choice, Range, Spec
@@ -144,3 +147,75 @@ def read_runs(folder: Path) -> list[Run]:
                     Run(task, int(row["configuration"]), int(row["seed"]), float(row["seconds"]), losses)
                 )
     return runs
+
+
+def correlation(one: Sequence[float], other: Sequence[float]) -> float:
+    """Spearman's rank correlation; NaN if one of the two is constant."""
+    ranks = rankdata(one), rankdata(other)  # equal losses, such as infinite ones, share a rank
+    if any(len(set(each)) < 2 for each in ranks):
+        return math.nan
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def noise(runs: Iterable[Run]) -> float:
+    """The standard deviation between seeds at the end; NaN without several seeds."""
+    ends: dict[int, list[float]] = defaultdict(list)
+    for run in runs:
+        ends[run.configuration].append(run.end)
+    several = sorted((its for its in ends.values() if len(its) > 1), key=statistics.fmean)
+    better = several[: (len(several) + 1) // 2]  # where the training is stable
+    if not better or not math.isfinite(statistics.fmean(better[-1])):
+        return math.nan
+    return math.sqrt(statistics.fmean(statistics.variance(its) for its in better))
+
+
+def show(table: Path) -> None:
+    """Print the three tables."""
+    runs = read_runs(table)
+    bases = json.loads((table / ABOUT).read_text(encoding="utf-8"))["tasks"]
+    configs = configurations(1 + max(run.configuration for run in runs))
+    first = {task: [run for run in runs if run.task == task and run.seed == 0] for task in TASKS}
+    first = {task: its for task, its in first.items() if its}
+    columns = "".join(f"{f'after {place}':>12}" for place in SHOWN)
+    print(f"{'task, schedule':26}{'runs':>6}{'worse':>7}{columns}{'best':>9}{'median':>9}{'noise':>9}")
+    for task, its in first.items():
+        for schedule in ("all", *RANGES["lr_scheduler"]):
+            alike = [n for n, c in enumerate(configs) if schedule in ("all", c["lr_scheduler"])]
+            mine = [run for run in its if run.configuration in alike]
+            ends = [run.end for run in mine]
+            early = [[run.losses[PLACES.index(place)] for run in mine] for place in SHOWN]
+            cells = "".join(f"{correlation(losses, ends):12.2f}" for losses in early)
+            worse = sum(end > bases[task]["loss_of_base"] for end in ends)
+            spread = noise(run for run in runs if run.task == task and run.configuration in alike)
+            figures = f"{min(ends):9.4f}{statistics.median(ends):9.4f}{spread:9.4f}"
+            print(f"{f'{task}, {schedule}':26}{len(mine):6}{worse:7}{cells}{figures}")
+    print(f"\n{'task':14}{'base':>8}{'loss':>9}{'s':>6}  " + "".join(f"{name:>14}" for name in RANGES))
+    for task, its in first.items():
+        for run in sorted(its, key=lambda run: run.end)[:BEST]:
+            values = "".join(f"{configs[run.configuration].get(name, ''):>14}" for name in RANGES)
+            base = bases[task]["loss_of_base"]
+            print(f"{task:14}{base:8.4f}{run.end:9.4f}{run.seconds:6.1f}  {values}")
+    print(f"\n{'tasks alike':14}" + "".join(f"{task:>14}" for task in first))
+    for one, its in first.items():
+        ends_of = {run.configuration: run.end for run in its}
+        cells = []
+        for others in first.values():
+            both = [run for run in others if run.configuration in ends_of]
+            pair = [run.end for run in both], [ends_of[run.configuration] for run in both]
+            cells.append(correlation(*pair))
+        print(f"{one:14}" + "".join(f"{cell:14.2f}" for cell in cells))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--table", type=Path, default=TABLE, help="default: lora-curves, beside this file")
+    options = parser.parse_args()
+    if not (options.table / ABOUT).is_file():
+        parser.error(f"--table: found no {ABOUT} in {options.table}")
+    show(options.table)
+
+
+if __name__ == "__main__":
+    main()

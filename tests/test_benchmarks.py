@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
+import json
 import math
 import os
 import re
 import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,8 @@ from optuna.distributions import FloatDistribution
 from optuna.trial import TrialState, create_trial
 from scipy import stats
 from scipy.optimize import approx_fprime
+
+from hpsearch.trainer.data.texts import prompt_and_text
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -557,3 +563,100 @@ parameters:
   eval_every: 4
 early_stopping: {method: asha, min: 4, max: 48}
 """
+
+
+# The recorder of LoRA's curves.
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The recorder, whose runs have 12 samples and 3 reports here."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    table, module = benchmark("lora_table"), benchmark("lora_curves")
+    monkeypatch.setattr(table, "SAMPLES", 12)
+    monkeypatch.setattr(table, "EVERY", 4)
+    for each in (table, module):
+        monkeypatch.setattr(each, "PLACES", (4, 8, 12))
+    monkeypatch.setattr(table, "SHOWN", (4, 8))
+    return module
+
+
+def test_configurations_are_spread_over_the_space_from_the_first(recorder: Any) -> None:
+    table, configs = sys.modules["lora_table"], recorder.configurations(64)
+    assert configs[0] == table.wide_space().space.baseline() and configs[:17] == recorder.configurations(17)
+    assert len({json.dumps(config) for config in configs}) == 64
+    for name, many in {"batch_size": 5, "lora_r": 7, "lora_dropout": 7, "lr_scheduler": 3}.items():
+        counts = Counter(config[name] for config in configs[1:])
+        assert len(counts) == many and max(counts.values()) <= min(counts.values()) + 4, name
+    assert {"warmup_ratio" in config for config in configs if config["lr_scheduler"] == "constant"} == {False}
+    rates = sorted(config["learning_rate"] for config in configs)
+    assert rates[31] == pytest.approx(10**-2.5, rel=0.2) and rates[0] >= 1e-4 and rates[-1] <= 1e-1
+
+
+def test_tasks_take_turns_and_other_seeds_come_last(recorder: Any) -> None:
+    keys = list(recorder.wanted(20, 5))
+    tasks = list(sys.modules["lora_table"].TASKS)
+    assert keys[: 2 * 16] == [(task, number, 0) for task in tasks[:2] for number in range(16)]
+    assert [seed for _, _, seed in keys] == [0] * 20 * len(tasks) + [1] * 5 * len(tasks) + [2] * 5 * len(
+        tasks
+    )
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_run_is_recorded_again_as_it_was(recorder: Any, one_thread: None, tmp_path: Path) -> None:
+    config = recorder.configurations(2)[1] | {"batch_size": 4}
+    one, again = (recorder.train(("english", 1, 0), config, tmp_path) for _ in range(2))
+    assert one.losses == again.losses and len(one.losses) == 3 and one.seconds > 0
+    assert recorder.train(("english", 1, 1), config, tmp_path).losses != one.losses
+    hot = recorder.train(("english", 1, 0), config | {"learning_rate": 1e30}, tmp_path)
+    assert hot.losses[1:] == (math.inf, math.inf)
+
+
+def test_what_a_kill_left_unfinished_is_recorded_anew(recorder: Any, tmp_path: Path) -> None:
+    table = sys.modules["lora_table"]
+    runs = [
+        table.Run("small", 1, 0, 1.5, (2.0, 1.75, math.inf)),
+        table.Run("english", 2, 1, 2.0, (3.0, 2.5, 1.123456789)),
+        table.Run("english", 2, 0, 2.0, (3.0, 2.5, 1.25)),
+    ]
+    recorded = recorder.Recorded(tmp_path)
+    for run in runs:
+        recorded.add(run)
+    file = tmp_path / recorder.RUNS
+    file.write_bytes(file.read_bytes()[:-9])
+    recorded = recorder.Recorded(tmp_path)
+    assert list(recorded.runs.values()) == runs[:2]
+    recorded.add(runs[2])
+    assert list(recorder.Recorded(tmp_path).runs.values()) == runs
+    table.write_runs(tmp_path, runs)
+    rounded = replace(runs[1], losses=(3.0, 2.5, 1.12346))
+    assert table.read_runs(tmp_path) == [runs[2], rounded, runs[0]]
+
+
+def test_instruction_rows_ask_for_docstrings(recorder: Any) -> None:
+    rows = list(itertools.islice(recorder.instruction_rows(), 300))
+    assert all(prompt_and_text(row, None)[1] == row["output"] for row in rows)
+    assert len({row["output"] for row in rows}) == len(rows)
+    asked = {row["instruction"] for row in rows}
+    assert "What does getOptionalRelease(self) of __future__ do?" in asked
+    assert "What is the class ABCMeta of _py_abc for?" in asked
+
+
+def test_a_table_is_described(
+    recorder: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = sys.modules["lora_table"]
+    runs = [
+        table.Run("english", number, 0, 1.0, (3.0 - number / 8, 2.0 + number / 8, 2.0 - number / 8))
+        for number in range(8)
+    ]
+    runs += [replace(run, seed=1, losses=(*run.losses[:2], run.end + 0.1)) for run in runs]
+    table.write_runs(tmp_path, runs)
+    (tmp_path / table.ABOUT).write_text('{"tasks": {"english": {"loss_of_base": 1.8}}}')
+    monkeypatch.setattr(sys, "argv", ["lora_table.py", "--table", str(tmp_path)])
+    table.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:7] == ["english,", "all", "8", "2", "1.00", "-1.00", "1.1250"]
+    assert lines[1].split()[-1] == "0.0707", "the deviation of two values that are 0.1 apart"
+    best = [line.split()[2] for line in lines[7:10]]
+    assert best == ["1.1250", "1.2500", "1.3750"]
