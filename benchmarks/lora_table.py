@@ -99,10 +99,13 @@ def configurations(count: int) -> list[dict[str, Any]]:
     baseline, names = space.baseline(), list(RANGES)
     assert baseline is not None
     sequence = qmc.Sobol(len(names), rng=np.random.default_rng(SOBOL_SEED))
-    points = sequence.random_base2(max(1, (count - 1).bit_length())).tolist()
-    drawn = (dict(zip(names, point, strict=True)) for point in points)
-    rest = [space.resolve(lambda name, p, shares=shares: value_at(p, shares[name])) for shares in drawn]
-    return [baseline, *rest][:count]
+    points = sequence.random_base2(max(1, (count - 1).bit_length()))
+
+    def config_at(point: Sequence[float]) -> dict[str, Any]:
+        shares = dict(zip(names, point, strict=True))
+        return space.resolve(lambda name, parameter: value_at(parameter, shares[name]))
+
+    return [baseline, *map(config_at, points.tolist())][:count]
 
 
 def value_at(parameter: Range | Choice, share: float) -> Any:
@@ -198,12 +201,12 @@ def show(table: Path) -> None:
     print(f"\n{'tasks alike':14}" + "".join(f"{task:>14}" for task in first))
     for one, its in first.items():
         ends_of = {run.configuration: run.end for run in its}
-        cells = []
+        row = []
         for others in first.values():
             both = [run for run in others if run.configuration in ends_of]
             pair = [run.end for run in both], [ends_of[run.configuration] for run in both]
-            cells.append(correlation(*pair))
-        print(f"{one:14}" + "".join(f"{cell:14.2f}" for cell in cells))
+            row.append(correlation(*pair))
+        print(f"{one:14}" + "".join(f"{cell:14.2f}" for cell in row))
 
 
 def main() -> None:
