@@ -194,19 +194,21 @@ class LogFile:
         return cls(head, trial)
 
     def open(self) -> OpenFile:
-        """Open it. Raises `StorageError` where there is none."""
+        """Open it; a trial that has printed nothing has an empty one. Raises `StorageError` where it has none."""
         parts = (DRIVER_LOG,) if self.trial is None else (str(self.trial), OUTPUT)
         try:
             descriptor = open_inside(self.head.workspace.runs, self.head.folder, *parts)
         except StorageError as error:
-            told = f"trial {self.trial} has printed nothing yet"
             if self.trial is None:
                 told = f'no server has started a search of "{self.head.name}": it prints to its own terminal'
-            raise StorageError(told, code="no-such-file") from error
+                raise StorageError(told, code="no-such-file") from error
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            descriptor = os.open(os.devnull, os.O_RDONLY)
         return OpenFile(parts[-1], os.fstat(descriptor).st_size, descriptor)
 
     def size(self) -> int:
-        """How many bytes it has. Raises `StorageError` where there is none."""
+        """How many bytes it has. Raises `StorageError` where it has none."""
         opened = self.open()
         os.close(opened.descriptor)
         return opened.bytes

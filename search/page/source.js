@@ -84,12 +84,13 @@ export class LiveSource {
   }
 
   async part(path, begin) {
-    const range = begin < 0 ? `bytes=${begin}` : `bytes=${begin}-`;
+    const known = begin > 0 ? 1 : 0; // a byte that is there already: to ask for nothing would be an error in the console
+    const range = begin < 0 ? `bytes=${begin}` : `bytes=${begin - known}-`;
     const answer = await this.#fetch(path, { headers: { Range: range } });
     const [, at, size] = /bytes (\*|\d+).*\/(\d+)/.exec(answer.headers.get("Content-Range") ?? "") ?? [];
     if (answer.status === 416) return { bytes: new Uint8Array(), begin: Number(size), size: Number(size) };
     const bytes = new Uint8Array(await (await this.#passed(answer)).arrayBuffer());
-    return { bytes, begin: Number(at ?? 0), size: Number(size ?? bytes.length) };
+    return { bytes: bytes.subarray(known), begin: Number(at ?? -known) + known, size: Number(size ?? bytes.length) };
   }
 
   async send(method, path, body, headers = {}) {

@@ -56,9 +56,12 @@ async def _pieces(file: BinaryIO, begin: int, end: int) -> AsyncIterator[bytes]:
 
 
 def _range(request: Request, size: int) -> tuple[int, int] | None:
-    """The range that is asked for; None for all. Raises `Problem` where there is no such range."""
+    """The range that is asked for; None for all. Raises `Problem` where there is no such range.
+
+    Of an empty file that is all of it, which is no mistake of who asks for its end.
+    """
     asked = request.headers.get("range")
-    if asked is None or "if-range" in request.headers:
+    if asked is None or "if-range" in request.headers or not size:
         return None
     match = re.fullmatch(r"bytes=(\d{0,18})-(\d{0,18})", asked.strip())
     if match is None or match[0].endswith("=-"):

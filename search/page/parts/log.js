@@ -84,9 +84,8 @@ export function Log({ path, live, label, none }) {
     if (mark) box.current.scrollTop = mark.offsetTop - box.current.clientHeight / 2;
   }, [current, asked]);
   if (loading) return html`<${Loading} />`;
-  if (problem) {
-    return problem.status === 404 ? html`<${Empty} title=${none}><p>${live ? "It is shown here when it comes." : ""}</p><//>` : html`<${Trouble} problem=${problem} />`;
-  }
+  if (problem) return html`<${Trouble} problem=${problem} />`;
+  if (!text) return html`<${Empty} title=${none}>${live && html`<p>It is shown here when it comes.</p>`}<//>`;
   const pressed = (event) => {
     if (event.key === "Enter") setAt(current + (event.shiftKey ? -1 : 1));
     else if (event.key === "Escape") {

@@ -217,7 +217,8 @@ class Results(Calls):
         try:
             with self._open(place, headers={"Range": f"bytes={wanted}"}, **named) as answer:
                 content = whole_text(answer.read())
-                at, _, size = answer.headers["content-range"].removeprefix("bytes ").partition("/")
+                part_of = answer.headers.get("content-range", "bytes 0-/0")  # of an empty one all is sent
+                at, _, size = part_of.removeprefix("bytes ").partition("/")
         except SearchError as error:
             if error.code != "range":
                 raise

@@ -82,9 +82,11 @@ def test_files_are_received_whole(both: tuple[Server, Workspace]) -> None:
 
 
 def test_a_log_that_has_no_more_and_a_file_that_is_not_there(both: tuple[Server, Workspace]) -> None:
-    server, _ = both
+    server, workspace = both
     ended = server.log(study="curve", trial=1, begin=16)
     assert (ended.begin, ended.end, ended.text) == (16, 16, "")
+    nothing = server.log(study="curve", trial=0)
+    assert nothing == watch.log(workspace=workspace, study="curve", trial=0) and not nothing.text
     for path in ("nothing", "../../../studies.db", "a{b}"):
         with pytest.raises((StorageError, SearchError)):
             server.open_file(study="curve", trial=1, path=path)
