@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 WORKER_MEMORY = 1 << 30  # bytes assumed for a process where `workers` is `auto` and there is no memory limit
 SHARE_DECIMALS = 4  # of a core or a GPU, as finely as Ray distinguishes
 CORES_VARIABLE = "HPSEARCH_CORES"  # the cores of a slice of the machine, as their numbers: 0,1,5
+PRICE_VARIABLE = "HPSEARCH_PRICE_PER_HOUR"  # of a GPU of this machine, or of it without GPUs
 MEMORY_VARIABLE = "HPSEARCH_MEMORY"  # the bytes of a slice of the machine, which no control group limits
 LEAST_CORES = 10.0**-SHARE_DECIMALS  # of a trial
 
@@ -169,6 +170,20 @@ def keep_to_slice() -> None:
 def _memory_of_slice() -> float:
     given = os.environ.get(MEMORY_VARIABLE, "")
     return float(given) if given.isdecimal() and int(given) > 0 else math.inf
+
+
+def machine_price() -> float | None:
+    """What an hour of a GPU costs here, or of the machine without GPUs; None where nobody has said it.
+
+    Raises `UsageError` where the variable that says it has no amount.
+    """
+    given = os.environ.get(PRICE_VARIABLE, "").strip()
+    if not given:
+        return None
+    with suppress(ValueError):
+        if 0 < (price := float(given)) < math.inf:
+            return price
+    raise UsageError(f"{PRICE_VARIABLE} needs an amount of money above 0, such as 2.5; not {given!r}")
 
 
 def visible_gpus() -> list[str]:

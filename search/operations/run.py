@@ -18,6 +18,7 @@ from ...storage.connection import WRITE_WAIT_SECONDS, patiently
 from ...storage.wanted import is_servers_driver
 from ...storage.workspace import Workspace
 from ..backends import make_backend
+from ..backends.resources import machine_price
 from ..engine.driver import Driver
 from ..engine.guardian import guarded
 from ..engine.watcher import Watcher
@@ -76,6 +77,7 @@ def run(
         checks.check_objective(spec)
     check_extras(spec)
     targets = targets_of(notify)
+    price = machine_price() if backend != "remote" and ray_address is None else None
     described_objective = described(spec, objective)
     worker_backend = make_backend(backend, spec, described_objective, ray_address)
     studies.quiet_optuna()
@@ -94,7 +96,7 @@ def run(
         attrs = patiently(lambda: studies.attrs_of(opened, name), watcher.say) or {}
         if backend == "optuna":
             worker_backend = _as_begun(spec, attrs, worker_backend, described_objective)
-        about = _about(spec, backend, worker_backend)
+        about = _about(spec, backend, worker_backend, price)
         about |= {studies.FOLDER: kept, studies.ID: claim.study}
         memory = _memory(spec, worker_backend, attrs, watcher)
         live = patiently(lambda: studies.open_live(opened, name, goal=spec.goal, attrs=about), watcher.say)
@@ -146,12 +148,13 @@ def run(
     return result
 
 
-def _about(spec: Spec, name: str, backend: Backend) -> dict[str, Any]:
+def _about(spec: Spec, name: str, backend: Backend, price: float | None) -> dict[str, Any]:
     return {
         studies.PROVENANCE: {
             "backend": name,
             "threads": backend.threads,
             "gpus": backend.gpus,
+            "price_per_hour": price,
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "git_commit": provenance.git_commit(Path.cwd()),
             "versions": provenance.versions(),

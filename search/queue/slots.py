@@ -77,6 +77,7 @@ class Machine:
     lanes: int = 1
     ray_studies: int = RAY_STUDIES
     settle: float = SETTLE_SECONDS  # that a study runs at least before it makes room for another
+    price_per_hour: float | None = None  # of a GPU, or of all of it where it has none
 
     @classmethod
     def here(cls, lanes: int = 1, settle: float | None = None, ray_studies: int | None = None) -> Machine:

@@ -88,9 +88,10 @@ class StudyCost:
     in_words: list[str] = field(default_factory=list)  # the same, in lines
 
 
-def cost_of(records: StudyRecords, winner: TrialRecord | None, confirmed: Confirmed | None) -> StudyCost:
-    """What a study has cost, by what its trials have used."""
-    price = records.spec.execution.price_per_hour
+def cost_of(
+    records: StudyRecords, winner: TrialRecord | None, confirmed: Confirmed | None, price: float | None
+) -> StudyCost:
+    """What a study has cost, by what its trials have used and what an hour costs, where that is known."""
     begun = [record for record in records.by_number.values() if record.trial.datetime_start is not None]
     search, audit, confirmation = list[Usage | None](), list[Usage | None](), list[Usage | None]()
     for record in begun:

@@ -203,7 +203,7 @@ def study_report(result: StudyResult) -> StudyReport:
             for label, told in told_of(result.study._study_id, result.study.user_attrs).items()
             if told.pending
         ],
-        cost=cost_of(records, best, result.confirmed),
+        cost=cost_of(records, best, result.confirmed, result.price_per_hour),
     )
 
 

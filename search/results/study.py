@@ -131,6 +131,12 @@ class StudyResult:
         }
 
     @property
+    def price_per_hour(self) -> float | None:
+        """What an hour costs: as its space says, else as the machine did when it began; None: unknown."""
+        price: float | None = self.provenance.get("price_per_hour")
+        return self.spec.execution.price_per_hour or price
+
+    @property
     def provenance(self) -> dict[str, Any]:
         """Versions, commit, backend and start of the study."""
         provenance: dict[str, Any] = self.study.user_attrs.get(studies.PROVENANCE, {})

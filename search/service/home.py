@@ -186,6 +186,7 @@ class Settings:
     roots: tuple[Path, ...] = ()  # folders whose files submitted spaces may name
     lanes: int = 1  # studies that share the machine evenly
     settle: float | None = None  # seconds that a study runs at least before it makes room for another
+    price_per_hour: float | None = None  # of a GPU, or of the machine without: for studies that say none
     ray_studies: int | None = None  # studies on Ray clusters at the same time, beside those of the machine
     allow_hosts: tuple[str, ...] = ()  # names by which it is reached besides loopback
     allow_origins: tuple[str, ...] = ()  # other pages that may call it
@@ -252,6 +253,9 @@ def _setting(file: Path, name: Any, value: Any) -> Any:
     elif name == "settle":
         if type(value) not in (int, float) or not 0 <= value < float("inf"):
             raise UsageError(f"{file}: settle needs a number of seconds, not {value!r}", code="settings")
+    elif name == "price_per_hour":
+        if type(value) not in (int, float) or not 0 < value < float("inf"):
+            raise UsageError(f"{file}: {name} needs an amount above 0, not {value!r}", code="settings")
     elif not isinstance(value, str):
         raise UsageError(f"{file}: {name} needs a text, not {value!r}", code="settings")
     return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 from urllib.parse import quote
 
@@ -65,7 +65,8 @@ class Service:
         open_storage(workspace.url, create=True)
         settings = home.settings() if settings is None else settings
         watch = Watch(workspace)
-        machine = Machine.here(settings.lanes, settings.settle, settings.ray_studies)
+        here = Machine.here(settings.lanes, settings.settle, settings.ray_studies)
+        machine = replace(here, price_per_hour=settings.price_per_hour)
         queue = Reconciler(workspace, home.folder, machine, bundles=home.bundles)
 
         queue.moved = Moves(watch.publish).look

@@ -126,7 +126,7 @@ function Picked({ report, trials, picked, open }) {
 }
 
 export function Facts({ report }) {
-  const lines = [...report.confirmation, ...report.audit, ...(report.cost?.in_words ?? []).map((line, index) => (index ? line : `It has cost ${line}`)), report.made_room && `It has made room for others ${counted(report.made_room.times, "times")}, which cost ${duration(report.made_room.lost_seconds)}.`];
+  const lines = [...report.confirmation, ...report.audit, ...(report.cost?.in_words ?? []).map((line, index) => (index ? line : `It has cost ${line}`)), report.made_room && `It has made room for others ${counted(report.made_room.times, "times")}, which cost ${duration(report.made_room.lost_seconds)}.`, ...report.untold.map(({ target, kinds }) => `${target} could not be notified yet: ${kinds.join(", ").replaceAll("_", " ")}.`)];
   return html`
     <ul class="facts">${lines.filter(Boolean).map((each) => html`<li>${each}</li>`)}</ul>
     <dl class="facts-list">

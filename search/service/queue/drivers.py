@@ -24,7 +24,7 @@ from ....storage.claims import Owner
 from ....storage.files import study_folder
 from ....storage.wanted import DRIVER_VARIABLE, Wanted, moment
 from ....storage.workspace import Workspace
-from ...backends.resources import CORES_VARIABLE, MEMORY_VARIABLE
+from ...backends.resources import CORES_VARIABLE, MEMORY_VARIABLE, PRICE_VARIABLE
 from ...errors import SearchError, why
 from ...queue.observe import Observed
 from ...queue.slots import Machine, Slice
@@ -134,6 +134,8 @@ def environment(inherited: Mapping[str, str], place: Slice, machine: Machine) ->
         MEMORY_VARIABLE: str(place.memory),
         "COLUMNS": "160",
     }
+    if machine.price_per_hour is not None:
+        variables[PRICE_VARIABLE] = f"{machine.price_per_hour:g}"
     if machine.gpus or "CUDA_VISIBLE_DEVICES" in variables:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
     return variables

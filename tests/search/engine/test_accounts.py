@@ -96,7 +96,7 @@ def test_what_no_worker_has_said_is_unknown(study: DrivenStudy, make_spec: Any) 
     driver.close()
     (lost, _), trials = usages(study), study.trials()
     assert lost == [8.0, None, None, None, None]
-    cost = cost_of(StudyRecords(make_spec(), trials), None, None)
+    cost = cost_of(StudyRecords(make_spec(), trials), None, None, 3600.0)
     assert (cost.total.unknown, cost.total.trials, cost.total.gpu_hours) == (1, 2, round(2 / 3600, 6))
     assert cost.in_words[-1] == "without 1 trial of 2, of which it is unknown"
     older = trials[0]
@@ -119,7 +119,7 @@ def test_an_audited_trial_is_the_searches_until_it_was_to_stop(study: DrivenStud
     audited = [trial for trial in trials if "audited" in trial.user_attrs]
     assert audited
     before = sum(trial.user_attrs["audited"] for trial in audited)  # a second a step
-    cost = cost_of(StudyRecords(spec, trials), None, None)
+    cost = cost_of(StudyRecords(spec, trials), None, None, None)
     assert cost.audit.hours == pytest.approx((10 * len(audited) - before) / 3600, abs=1e-6)
     assert cost.total.hours == pytest.approx(cost.search.hours + cost.audit.hours, abs=2e-6)
 
