@@ -194,7 +194,7 @@ class LogFile:
         return cls(head, trial)
 
     def open(self) -> OpenFile:
-        """Open it; a trial that has printed nothing has an empty one. Raises `StorageError` where it has none."""
+        """Open it; that of a trial that has printed nothing is empty. Raises `StorageError` without one."""
         parts = (DRIVER_LOG,) if self.trial is None else (str(self.trial), OUTPUT)
         try:
             descriptor = open_inside(self.head.workspace.runs, self.head.folder, *parts)

@@ -2,15 +2,19 @@
 
 A space over HTTP comes from somebody else. Objectives that hpsearch brings may be searched by whoever may
 write; code of one's own needs the scope `code`, which equals a shell of the server's user. Files must lie in
-the server's roots or in the bundle that was submitted with the space, wherever links lead.
+the server's roots, in the bundle that was submitted with the space, or where the study has its code whose
+space is searched again, wherever links lead.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import Field
 
 from ...objectives.catalog import BUILT_IN
 from ...objectives.guides import preset_values
@@ -18,8 +22,12 @@ from ...objectives.info import ObjectiveInfo
 from ...objectives.user.function import library_of
 from ...spaces import Choice, Constant, Issue, SpaceError, Spec, load, loads
 from ...spaces.errors import hint
-from .bundles.store import Bundles
+from ...storage.database import open_tables
+from ...storage.wanted import read_wanted
+from ..results.study import space_of
+from .access import Body
 from .problems import Problem, problem
+from .service import Service
 from .tokens import Caller
 
 REMOTE = "remote"  # the objective of a space whose workers bring the code
@@ -34,22 +42,58 @@ def read(content: str | Mapping[str, Any]) -> Spec:
     return load(content, preset_values)
 
 
-def code_folder(bundles: Bundles, sha256: str | None, caller: Caller) -> Path | None:
-    """The folder of the code that came before a space. Raises `Problem` where it may not, or did not."""
-    if sha256 is None:
-        return None
-    if "code" not in caller.scopes:
-        raise problem("scope-missing", 'a bundle needs the scope "code"', needs="code")
-    if not bundles.has(sha256):
-        raise problem("no-such-bundle", f"there is no bundle {sha256}; send it first")
-    return bundles.path(sha256)
+class CodeBody(Body):
+    """What a space may come with."""
+
+    bundle: str | None = Field(None, description="The SHA-256 of the code that was sent before.")
+    code_of: str | None = Field(None, description="A study whose code it runs with, where no bundle came.")
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code of one's own that a space runs with."""
+
+    folder: Path | None = None
+    bundle: str | None = None  # its SHA-256, where it was sent
+
+
+def accepted(spec: Spec, body: CodeBody, service: Service, caller: Caller) -> tuple[Spec, Code]:
+    """A submitted space as it is searched here, and its code.
+
+    Raises `Problem` where it names what its submitter may not use, `SpaceError` where it cannot be.
+    """
+    code = _code(body, service, caller)
+    allowed(spec, caller, service.settings.roots, code.folder)
+    return spec if code.folder is None else spec.in_folder(code.folder), code
+
+
+def _code(body: CodeBody, service: Service, caller: Caller) -> Code:
+    """The code that came before a space, or is a study's. Raises `Problem` where it may not, or did not."""
+    bundles = service.bundles
+    if body.bundle is not None:
+        if "code" not in caller.scopes:
+            raise problem("scope-missing", 'a bundle needs the scope "code"', needs="code")
+        if not bundles.has(body.bundle):
+            raise problem("no-such-bundle", f"there is no bundle {body.bundle}; send it first")
+        return Code(bundles.path(body.bundle), body.bundle)
+    if body.code_of is None or "code" not in caller.scopes:
+        return Code()  # a space of code of its own is refused then
+    if not caller.may_see(body.code_of):
+        raise problem("no-such-study", "there is no such study among those of this token")
+    wanted = read_wanted(open_tables(service.workspace.url), body.code_of)
+    if wanted is not None and wanted.bundle is not None and bundles.has(wanted.bundle):
+        return Code(bundles.path(wanted.bundle), wanted.bundle)
+    folder = space_of(service.workspace, body.code_of).folder
+    if folder is not None and not Path(folder).is_dir():
+        raise problem("no-such-bundle", f'the code of "{body.code_of}" is gone: {folder}')
+    return Code(None if folder is None else Path(folder))
 
 
 def allowed(spec: Spec, caller: Caller, roots: Sequence[Path], bundle: Path | None = None) -> None:
     """Raise `Problem` where a space names what its submitter may not use, `SpaceError` where it cannot be.
 
-    `bundle` is the folder of the unpacked code. Relative names are in it, and its driver works there; without
-    one, files are named by their whole paths. Nothing outside the roots and the bundle is looked at.
+    `bundle` is the folder of its code. Relative names are in it, and its driver works there; without one,
+    files are named by their whole paths. Nothing outside the roots and that folder is looked at.
     """
     if spec.report_to:
         told = "is not accepted over HTTP: trackers write to accounts of the server's owner; leave it out"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
@@ -32,14 +34,38 @@ class Page(NamedTuple):
 def see(chrome: webdriver.Chrome, *texts: str) -> str:
     """Wait until the page shows these texts, and return all that it shows."""
 
-    def shown(_: object) -> str | None:
-        # One script: what is drawn anew between two questions cannot go stale.
-        text = str(chrome.execute_script("return document.body.innerText"))
-        return text if all(wanted in text for wanted in texts) else None
+    text = ""
 
-    found = WebDriverWait(chrome, 60).until(shown, f"the page never showed {texts}")
-    assert found is not None
-    return found
+    def shown(_: object) -> bool:
+        nonlocal text  # by one script: what is drawn anew between two questions cannot go stale
+        text = str(chrome.execute_script("return document.body.innerText"))
+        return all(wanted in text for wanted in texts)
+
+    with suppress(TimeoutException):
+        WebDriverWait(chrome, 60).until(shown)
+    missing = [wanted for wanted in texts if wanted not in text]
+    assert not missing, f"the page never showed {missing}, but:\n{text}"
+    return text
+
+
+def typed(chrome: webdriver.Chrome, text: str) -> None:
+    """Put a text into the editor of the screen Submit, as if it was pasted."""
+    area = chrome.find_element(By.CSS_SELECTOR, ".editor textarea")
+    chrome.execute_script("arguments[0].focus(); arguments[0].select()", area)
+    chrome.execute_script("document.execCommand('insertText', false, arguments[0])", text)
+
+
+def press(chrome: webdriver.Chrome, words: str) -> None:
+    """Press the button that begins with these words."""
+    chrome.find_element(By.XPATH, f"//button[starts-with(normalize-space(), '{words}')]").click()
+
+
+def agree(chrome: webdriver.Chrome, *told: str) -> None:
+    """Do what the dialog on the page offers, once it has told this."""
+    see(chrome, *told)
+    chrome.find_element(By.CSS_SELECTOR, "dialog button[type=submit]").click()
+    gone = "return document.querySelector('dialog') === null"
+    WebDriverWait(chrome, 60).until(lambda _: chrome.execute_script(gone), "the dialog stays")
 
 
 def complaints(chrome: webdriver.Chrome) -> list[str]:

@@ -39,12 +39,11 @@ def searched(folder: Path) -> Workspace:
     (folder / "curve.py").write_text(CURVE)
     workspace = Workspace.at(str(folder / "studies.db"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
         patch.setattr(
             "hpsearch.search.operations.run.make_backend", lambda name, *of: InProcessBackend(*of[:2])
         )
         space = small(name="curve", objective="curve.py:curve", early_stopping={"method": "none", "max": 2})
-        run.run(workspace=workspace, space=space, watcher=Recorder())
+        run.run(workspace=workspace, space=space.in_folder(folder), watcher=Recorder())
     return workspace
 
 

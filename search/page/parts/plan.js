@@ -7,8 +7,8 @@ import { Progress } from "hpsearch/parts/basics.js";
 
 const LENGTHS = [15, 60, 300]; // seconds to measure
 
-/** @param {{text: string, ready: boolean, may: boolean}} props `ready`: whether the text is a space as it is now */
-export function Plan({ text, ready, may }) {
+/** @param {{text: string, code: string | null, ready: boolean, may: boolean}} props `ready`: whether the text is a space as it is now */
+export function Plan({ text, code, ready, may }) {
   const source = useSource();
   const [seconds, setSeconds] = useState(60);
   const [plan, set] = useState(/** @type {any} */ (null)); // {id, of}: and the text that it is of
@@ -29,7 +29,7 @@ export function Plan({ text, ready, may }) {
   const ask = async () => {
     setProblem("");
     try {
-      const first = await source.send("POST", "plans", { space: text, seconds });
+      const first = await source.send("POST", "plans", { space: text, code_of: code, seconds });
       set({ id: first.id, of: text, first });
     } catch (error) {
       setProblem(/** @type {any} */ (error).message);

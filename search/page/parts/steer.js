@@ -97,7 +97,7 @@ function Budget({ report, onWish }) {
   const [time, setTime] = useState("");
   const changed = { ...(Number(trials) !== report.trials.total && trials !== "" && { trials }), ...(time.trim() && { time: time.trim() }) };
   const query = new URLSearchParams(changed).toString();
-  const foreseen = useAnswer(query ? `${ofStudy(report.name, "forecast")}?${query}` : null);
+  const foreseen = useAnswer(query && hasPace(report) ? `${ofStudy(report.name, "forecast")}?${query}` : null);
   useEffect(() => {
     const budget = { ...changed, ...(changed.trials !== undefined && { trials: Number(changed.trials) }) };
     const now = foreseen.value;
@@ -137,7 +137,7 @@ function TryValues({ report, rows, onWish }) {
   useEffect(() => {
     const params = Object.fromEntries(Object.entries(values).filter(([, text]) => text.trim()).map(([name, text]) => [name, parsedValue(text)]));
     const left = searched.length - Object.keys(params).length;
-    const does = `It trains before what the sampler proposes${left ? `, which chooses the other ${left === 1 ? "value" : `${left} values`}` : ""}, counts as one of the trials, and is compared at rungs like the others.`;
+    const does = `It trains before what the sampler proposes${left ? `, which chooses the other ${left === 1 ? "value" : `${left} values`}` : ""}. It counts as one of the trials${report.early_stopping === "none" ? "" : ", and is compared at rungs like the others"}.`;
     onWish({ send: ["POST", ofStudy(report.name, "trials"), { params }], does, wrong: "" });
   }, [values]);
   return html`<div class="fields many">${searched.map(
@@ -165,6 +165,9 @@ export function Kill({ report, row }) {
   return html`<button type="button" class="danger" onClick=${() => set(true)}>Kill</button>
     ${open && html`<${Asked} label="Kill" danger does=${does} send=${["POST", ofStudy(report.name, "trials", row.number, "kill")]} report=${report} rows=${[]} onClose=${() => set(false)} />`}`;
 }
+
+/** Whether enough of its trials have ended, or paused, for the rest to be foreseen by them. */
+export const hasPace = ({ states }) => ["complete", "pruned", "paused"].reduce((sum, state) => sum + (states[state] ?? 0), 0) >= 2;
 
 /** When a study ends, as far as that is foreseen. */
 export function endOf(queued, forecast, now) {

@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from "hpsearch/html.js";
 import { useSource } from "hpsearch/data.js";
 import { counted, number, setting, whole } from "hpsearch/format.js";
+import { href } from "hpsearch/routes.js";
 
 const PAUSE = 350; // ms without a key before a text is looked at
 
@@ -10,19 +11,19 @@ const PAUSE = 350; // ms without a key before a text is looked at
  * What the server says of a text as it is typed.
  *
  * @param {string} text
+ * @param {string | null} code the study whose code it runs with
  * @returns {{of: string, space: any, problem: any, busy: boolean}} `of`: the text that was looked at; of it
  *   either `space` or `problem` is there; `busy`: the text is another by now
  */
-export function useVerdict(text) {
+export function useVerdict(text, code) {
   const source = useSource();
-  const [said, set] = useState(/** @type {any} */ ({ of: "", space: null, problem: null }));
+  const [said, set] = useState(/** @type {any} */ ({ of: "", code: null, space: null, problem: null }));
   const asking = useRef(false);
-  const wanted = useRef(text);
-  wanted.current = text;
+  const busy = text !== said.of || code !== said.code;
   useEffect(() => {
-    if (text === said.of) return undefined;
+    if (!busy) return undefined;
     if (!text.trim()) {
-      set({ of: text, space: null, problem: null });
+      set({ of: text, code, space: null, problem: null });
       return undefined;
     }
     const ask = async () => {
@@ -30,21 +31,21 @@ export function useVerdict(text) {
       asking.current = true;
       let found;
       try {
-        found = { space: await source.send("POST", "spaces/validate", { text }), problem: null };
+        found = { space: await source.send("POST", "spaces/validate", { text, code_of: code }), problem: null };
       } catch (problem) {
         found = { space: null, problem };
       }
       asking.current = false;
-      set({ of: text, ...found });
+      set({ of: text, code, ...found });
     };
     const timer = setTimeout(ask, PAUSE);
     return () => clearTimeout(timer);
-  }, [text, said]);
-  return { ...said, busy: said.of !== text };
+  }, [text, code, said]);
+  return { ...said, busy };
 }
 
-/** @param {{verdict: any, id: string, converted: any, spaces: any[], onPick: (space: string) => void, onShow: (issue: any) => void, onConvert: () => void}} props */
-export function Verdict({ verdict, id, converted, spaces, onPick, onShow, onConvert }) {
+/** @param {{verdict: any, code: string | null, id: string, converted: any, spaces: any[], onPick: (space: string) => void, onShow: (issue: any) => void, onConvert: () => void}} props */
+export function Verdict({ verdict, code, id, converted, spaces, onPick, onShow, onConvert }) {
   const { space, problem, busy } = verdict;
   return html`
     <section class=${`card verdict ${busy ? "old" : ""}`} aria-labelledby="verdict">
@@ -52,7 +53,7 @@ export function Verdict({ verdict, id, converted, spaces, onPick, onShow, onConv
       <div id=${id} role="status">${problem ? html`<${Wrong} problem=${problem} onShow=${onShow} onConvert=${onConvert} />` : space ? html`<h2 id="verdict" class="good">Understood${space.warnings.length > 0 ? `, with ${counted(space.warnings.length, "remarks")}` : ""}</h2>` : html`<h2 id="verdict">No space yet</h2>`}</div>
       ${!space && !problem && html`<p class="soft">Paste a space or drop its file. Files of W&B, NNI, Katib, Determined, Hydra, Axolotl and Ray Tune are converted. Or start from one that ships:</p>
         <ul class="starts">${spaces.filter((each) => each.file === null).map((each) => html`<li><button type="button" onClick=${() => onPick(each.name)}><b>${each.name}</b><span class="soft">objective ${each.objective}</span></button></li>`)}</ul>`}
-      ${space && html`<${Understood} space=${space} onShow=${onShow} />`}
+      ${space && html`<${Understood} space=${space} code=${code} onShow=${onShow} />`}
     </section>
   `;
 }
@@ -88,11 +89,12 @@ function Converted({ converted }) {
     ${converted.to_fill.length > 0 && html`<p>Fill in: ${converted.to_fill.join("; ")}</p>`}`;
 }
 
-function Understood({ space, onShow }) {
+function Understood({ space, code, onShow }) {
   const { spec, plan } = space;
   const parameters = Object.entries(space.parameters);
   const searched = parameters.filter(([, each]) => each.kind.startsWith("searched")).length;
-  const objective = typeof spec.objective === "string" ? spec.objective : spec.objective.command.join(" ");
+  const words = typeof spec.objective === "string" ? spec.objective : spec.objective.command.join(" ");
+  const objective = code && !/^\w+$/.test(words) ? html`${words}, the code of <a href=${href("studies", code)}>${code}</a>` : words;
   const budget = Object.entries(spec.budget).filter(([, value]) => value !== null).map(([name, value]) => (name === "time" ? value : `${setting(value)} ${name}`));
   return html`
     ${space.warnings.length > 0 && html`<${Issues} issues=${space.warnings} onShow=${onShow} />`}

@@ -15,7 +15,7 @@ import { Ladder } from "hpsearch/parts/ladder.js";
 import { Parallel } from "hpsearch/parts/parallel.js";
 import { Pick } from "hpsearch/parts/picked.js";
 import { Slices } from "hpsearch/parts/slices.js";
-import { endOf, Kill, Steer, useMay } from "hpsearch/parts/steer.js";
+import { endOf, hasPace, Kill, Steer, useMay } from "hpsearch/parts/steer.js";
 import { Table } from "hpsearch/parts/table.js";
 import { TimeSpent } from "hpsearch/parts/time-spent.js";
 
@@ -35,7 +35,7 @@ function Found({ report, trials, tab, go }) {
   const [picked, setPicked] = useState(/** @type {number | null} */ (null));
   const state = stateOf(report, report.queue);
   const runs = Boolean(report.searching);
-  const forecast = useAnswer(runs ? ofStudy(study, "forecast") : null, { kinds: ["study"], study, every: 10_000 });
+  const forecast = useAnswer(runs && hasPace(report) ? ofStudy(study, "forecast") : null, { kinds: ["study"], study, every: 10_000 });
   const searched = useMemo(() => searchedOf(report), [report]);
   const logs = useMemo(() => logsOf(report), [report]);
   const best = report.best?.number ?? null;

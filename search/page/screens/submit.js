@@ -14,17 +14,17 @@ export const nav = { label: "Submit", key: "s" };
 export const live = true;
 
 const NAME = /^name:[ \t]*(.*?)[ \t]*(#.*)?$/m;
-let draft = ""; // what was typed stays while other screens are looked at
+let draft = { text: "", code: /** @type {string | null} */ (null) }; // it stays while other screens are looked at
 
 export function Screen({ query, go }) {
   const source = useSource();
   const server = useAnswer("");
   const spaces = useAnswer("spaces");
   const studies = useAnswer("studies", { pages: true });
-  const [text, setText] = useState(draft);
+  const [{ text, code }, set] = useState(draft); // `code`: the study whose code it runs with
   const [said, setSaid] = useState("");
   const [converted, setConverted] = useState(/** @type {any} */ (null));
-  const verdict = useVerdict(text);
+  const verdict = useVerdict(text, code);
   const editor = useRef(/** @type {any} */ (null));
   const form = useRef(/** @type {any} */ (null));
   const id = useId();
@@ -32,18 +32,19 @@ export function Screen({ query, go }) {
   const names = useMemo(() => new Set((studies.value ?? []).map((each) => each.name)), [studies.value]);
   const may = Boolean(server.value?.scopes.includes("write"));
 
-  const changed = (other) => {
-    draft = other;
-    setText(other);
+  const keep = (other) => {
+    draft = { ...draft, ...other };
+    set(draft);
   };
-  const put = (other) => {
+  const put = (other, code = null) => {
     setSaid("");
     setConverted(null);
+    keep({ code });
     editor.current.put(other);
   };
-  const load = async (path, then = (text) => text) => {
+  const load = async (path, then = (text) => text, code = null) => {
     try {
-      put(then(await source.text(path)));
+      put(then(await source.text(path)), code);
     } catch (error) {
       setSaid(/** @type {any} */ (error).message);
     }
@@ -57,7 +58,7 @@ export function Screen({ query, go }) {
     if (!query.from || !ready) return;
     const wider = query.ranges === "yes";
     const named = (text) => text.replace(NAME, () => `name: ${free(query.from, names)}`);
-    load(`${ofStudy(query.from, "space")}?defaults=false&wider=${wider}`, named);
+    load(`${ofStudy(query.from, "space")}?defaults=false&wider=${wider}`, named, query.from);
   }, [query.from, query.ranges, ready]);
   const convert = async () => {
     try {
@@ -84,16 +85,16 @@ export function Screen({ query, go }) {
             <label class="button file">Open a file<input type="file" accept=".yaml,.yml,.json,.txt" onChange=${opened} /></label>
           </div></div>
         <p class="bad" role="alert">${said}</p>
-        <${Editor} text=${text} onChange=${changed} issues=${marked} label="The text of the space"
+        <${Editor} text=${text} onChange=${(text) => keep({ text })} issues=${marked} label="The text of the space"
           described=${id} onFile=${(_, content) => put(content)} onDone=${() => form.current?.requestSubmit()} handle=${editor} />
         <p class="soft small hint"><kbd>Ctrl</kbd> <kbd>Enter</kbd> submits · drop a file into the text · <kbd>Tab</kbd> leaves it</p>
       </section>
       <div class="side">
-        <${Verdict} verdict=${verdict} id=${id} converted=${converted} spaces=${spaces.value ?? []} onPick=${begin} onShow=${(issue) => editor.current.show(issue)} onConvert=${convert} />
+        <${Verdict} verdict=${verdict} code=${code} id=${id} converted=${converted} spaces=${spaces.value ?? []} onPick=${begin} onShow=${(issue) => editor.current.show(issue)} onConvert=${convert} />
         ${(verdict.space || text.trim()) && server.value && (may
-          ? html`<${Plan} text=${text} ready=${!verdict.busy && Boolean(verdict.space)} may=${may} />
-            <${Queue} form=${form} text=${text} space=${verdict.busy ? null : verdict.space} names=${names} onDone=${(study) => {
-              draft = "";
+          ? html`<${Plan} text=${text} code=${code} ready=${!verdict.busy && Boolean(verdict.space)} may=${may} />
+            <${Queue} form=${form} text=${text} code=${code} space=${verdict.busy ? null : verdict.space} names=${names} onDone=${(study) => {
+              draft = { text: "", code: null };
               go(`/studies/${encodeURIComponent(study)}`);
             }} />`
           : html`<section class="card" aria-labelledby="queue"><h2 id="queue">To submit it</h2><p>This token reads (${server.value.scopes.join(", ")}). To measure and to submit needs one with the scope <code>write</code>:</p><pre>hpsearch token create NAME --scope write</pre></section>`)}
@@ -129,7 +130,7 @@ function Start({ spaces, studies, onPick, onClone }) {
 }
 
 /** How it is queued. `space` is null while the text is none. */
-function Queue({ form, text, space, names, onDone }) {
+function Queue({ form, text, code, space, names, onDone }) {
   const source = useSource();
   const queue = useAnswer("queue", { kinds: ["queue"] });
   const [given, setGiven] = useState({ name: "", backend: "optuna", priority: "normal", cpus: "", gpus: "", memory: "", hold: false });
@@ -147,7 +148,7 @@ function Queue({ form, text, space, names, onDone }) {
     setProblem(null);
     const slots = Object.fromEntries(["cpus", "gpus"].filter((key) => given[key] !== "").map((key) => [key, Number(given[key])]));
     if (given.memory !== "") slots.memory = Math.round(Number(given.memory) * 2 ** 30);
-    const body = { space: text, backend, priority: given.priority, hold: given.hold, ...(Object.keys(slots).length > 0 && { slots }) };
+    const body = { space: text, code_of: code, backend, priority: given.priority, hold: given.hold, ...(Object.keys(slots).length > 0 && { slots }) };
     try {
       onDone((await source.send("PUT", ofStudy(name), body)).study);
     } catch (error) {

@@ -8,22 +8,22 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from pydantic import Field
 
 from .. import submission
-from ..access import Body, Reader, TheService, Writer, names
+from ..access import Reader, TheService, Writer, names
 from ..planning import Plan
 from ..problems import problem
 from ..service import Service
+from ..submission import CodeBody
 from ..tokens import Caller
 from ..watching import LONGEST_WAIT
 
 router = APIRouter(prefix="/v1/plans", tags=["spaces"])
 
 
-class PlanBody(Body):
+class PlanBody(CodeBody):
     """A space whose search is to be foreseen."""
 
     space: str | dict[str, Any] = Field(description="The text of a space file, or what one holds.")
     seconds: float = Field(60.0, ge=1, le=3600, description="To measure at most.")
-    bundle: str | None = Field(None, description="The SHA-256 of the code that was sent before.")
 
 
 @router.post("", status_code=202, responses={200: {}}, **names("plan"))
@@ -38,11 +38,9 @@ def make_plan(
     spec = submission.read(body.space)
     if not caller.may_see(spec.name):
         raise problem("scope-missing", "the token has other studies than this one", needs="admin")
-    folder = submission.code_folder(service.bundles, body.bundle, caller)
-    submission.allowed(spec, caller, service.settings.roots, folder)
+    spec, code = submission.accepted(spec, body, service, caller)
     key = None if idempotency_key is None else f"{caller.name} {idempotency_key}"
-    spec = spec if folder is None else spec.in_folder(folder)
-    plan, made = service.plans.make(spec, body.seconds, folder=folder, key=key)
+    plan, made = service.plans.make(spec, body.seconds, folder=code.folder, key=key)
     response.status_code = 202 if made else 200
     response.headers["Location"] = f"plans/{plan.id}"
     return plan.to_json()

@@ -19,6 +19,7 @@ from ..access import Admin, Body, Reader, Study, TheService, Writer, names
 from ..freshness import is_of
 from ..problems import problem
 from ..service import Service
+from ..submission import CodeBody
 from ..tokens import Caller
 
 router = APIRouter(prefix="/v1", tags=["queue"])
@@ -38,7 +39,7 @@ class SlotsBody(Body):
         return Slots(self.cpus, self.gpus, self.memory)
 
 
-class StudyBody(Body):
+class StudyBody(CodeBody):
     """A space to be searched, and how."""
 
     space: str | dict[str, Any] = Field(description="The text of a space file, or what one holds.")
@@ -48,7 +49,6 @@ class StudyBody(Body):
     hold: bool = Field(False, description="Let it wait until it is resumed.")
     preemptible: bool = True
     ray_address: str | None = None
-    bundle: str | None = Field(None, description="The SHA-256 of the code that was sent before.")
 
 
 class ChangeBody(Body):
@@ -81,12 +81,11 @@ def put_study(
 ) -> Annotated[Any, Submitted]:
     """Submit a space under this name: 201, or 200 where it is there already; 409 where another is."""
     spec = submission.read(body.space).override(name=study)
-    folder = submission.code_folder(service.bundles, body.bundle, caller)
-    submission.allowed(spec, caller, service.settings.roots, folder)
+    spec, code = submission.accepted(spec, body, service, caller)
     try:
         done = submit(
             workspace=service.workspace,
-            space=spec if folder is None else spec.in_folder(folder),
+            space=spec,
             backend=body.backend,
             priority=body.priority,
             slots=None if body.slots is None else body.slots.slots,
@@ -94,8 +93,8 @@ def put_study(
             hold=body.hold,
             preemptible=body.preemptible,
             ray_address=body.ray_address,
-            cwd=folder or service.workspace.runs.parent,
-            bundle=body.bundle,
+            cwd=code.folder or service.workspace.runs.parent,
+            bundle=code.bundle,
             server=service.queue.server,
         )
     except SpaceDiffers as error:

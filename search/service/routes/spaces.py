@@ -14,17 +14,17 @@ from ...operations import spaces
 from .. import submission
 from ..access import Body, Reader, TheService, names
 from ..problems import problem_of
+from ..submission import CodeBody
 
 router = APIRouter(prefix="/v1", tags=["spaces"])
 Text = Annotated[str, Field(max_length=1 << 20)]
 
 
-class SpaceBody(Body):
+class SpaceBody(CodeBody):
     """A space as the text of its file, or as the object that the text stands for."""
 
     text: Text | None = Field(None, description="The text of a space file; issues have their lines.")
     space: dict[str, Any] | None = Field(None, description="What a space file would hold.")
-    bundle: str | None = Field(None, description="The SHA-256 of the code that was sent before.")
 
     @model_validator(mode="after")
     def _one(self) -> SpaceBody:
@@ -105,9 +105,8 @@ def validate(caller: Reader, service: TheService, body: SpaceBody) -> Annotated[
         refusal = problem_of(error)
         refusal.more["tool"] = tool
         raise refusal from None
-    folder = submission.code_folder(service.bundles, body.bundle, caller)
-    submission.allowed(spec, caller, service.settings.roots, folder)
-    return spaces.validate(space=spec if folder is None else spec.in_folder(folder)).to_json()
+    spec, _ = submission.accepted(spec, body, service, caller)
+    return spaces.validate(space=spec).to_json()
 
 
 @router.post("/spaces/convert", **names("convert"))

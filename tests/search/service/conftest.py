@@ -46,6 +46,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     from ...support.serving import listening, searched
 
     folder = tmp_path_factory.mktemp("page")
-    service = Service.at(searched(folder), Home.at(folder / "home"), Settings())
+    service = Service.at(searched(folder), Home.at(folder / "home"), Settings(price_per_hour=2.5))
     with listening(service) as url:
         yield Page(url, service, service.tokens.mint("owner", "admin"))

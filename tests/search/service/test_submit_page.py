@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from ...support.browsing import Page, findings, see
+from ...support.browsing import Page, findings, press, see, typed
 from ...support.remote import wait_for
 
 if TYPE_CHECKING:
@@ -27,18 +27,6 @@ parameters:
 budget: {trials: 4}
 """
 SWEEP = "program: train.py\nmethod: random\nmetric: {name: loss, goal: minimize}\nparameters:\n  lr: {min: 0.1, max: 1.0}\n"
-
-
-def typed(chrome: webdriver.Chrome, text: str) -> None:
-    """Put a text into the editor, as if it was pasted."""
-    area = chrome.find_element("css selector", ".editor textarea")
-    chrome.execute_script("arguments[0].focus(); arguments[0].select()", area)
-    chrome.execute_script("document.execCommand('insertText', false, arguments[0])", text)
-
-
-def press(chrome: webdriver.Chrome, words: str) -> None:
-    """Press the button that begins with these words."""
-    chrome.find_element("xpath", f"//button[starts-with(normalize-space(), '{words}')]").click()
 
 
 def test_a_wrong_space_shows_its_issue_at_its_line_and_a_right_one_is_submitted(

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hpsearch.search.errors import SearchError, UsageError
+from hpsearch.search.operations.submit import submit
+from hpsearch.storage import StorageError
+from hpsearch.storage.database import open_tables
+from hpsearch.storage.wanted import read_wanted
 from hpsearch.storage.workspace import Workspace
 
 from ....support.online import Served, serving
@@ -69,3 +75,35 @@ def test_a_bundle_that_is_not_there_is_missing(served: Served) -> None:
     with served.client("code") as server, pytest.raises(SearchError, match="send it first") as refused:
         server.submit(space=small(name="unsent", objective="mine.py:train"), bundle="0" * 64)
     assert refused.value.code == "no-such-bundle"
+
+
+def test_a_space_runs_with_the_code_of_a_study(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def train(trial): return 0.0")
+    database = open_tables(served.service.workspace.url)
+    like = small(name="like", objective="mine.py:train")
+
+    def body(of: str, objective: str = "mine.py:train") -> dict[str, Any]:
+        space = small(name="like", objective=objective, budget={"trials": 9})
+        return {"space": space.to_json(), "code_of": of, "hold": True}
+
+    with served.client("code") as server:
+        sent = server.send_bundle(folder=tmp_path).sha256
+        server.submit(space=like.override(name="sent"), bundle=sent, hold=True)
+        submit(workspace=served.service.workspace, space=like.in_folder(tmp_path), cwd=tmp_path, hold=True)
+        for of, bundle, folder in (
+            ("sent", sent, served.service.bundles.path(sent)),
+            ("like", None, tmp_path),
+        ):
+            server.connection.call("PUT", f"/v1/studies/again_{of}", body=body(of))
+            wanted = read_wanted(database, f"again_{of}")
+            assert wanted is not None
+            assert (wanted.bundle, wanted.cwd) == (bundle, str(folder))
+        with pytest.raises(StorageError, match='there is no study "nobody"'):
+            server.connection.call("PUT", "/v1/studies/none", body=body("nobody"))
+        with pytest.raises(UsageError, match=r"'gone\.py' is not in the bundle"):
+            server.connection.call("PUT", "/v1/studies/none", body=body("sent", "gone.py:train"))
+        shutil.rmtree(tmp_path)
+        with pytest.raises(SearchError, match='the code of "like" is gone'):
+            server.connection.call("PUT", "/v1/studies/none", body=body("like"))
+    with served.client("write") as server, pytest.raises(UsageError, match="the scope"):
+        server.connection.call("PUT", "/v1/studies/none", body=body("sent"))
