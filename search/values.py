@@ -64,17 +64,27 @@ def merged(
 
 def plain(content: Any) -> Any:
     """Content as JSON can hold it: a float that is no finite number becomes None, a path its text."""
-    if content is None or type(content) in (str, int, bool):  # most of ten thousand trials is
+    kind = type(content)
+    if content is None or kind in (str, int, bool):  # most of ten thousand trials is
         return content
-    if is_dataclass(content):
-        return {field.name: plain(getattr(content, field.name)) for field in fields(content)}
-    if isinstance(content, Mapping):
-        return {str(key): plain(value) for key, value in content.items()}
-    if isinstance(content, Set) or (isinstance(content, Sequence) and not isinstance(content, str)):
+    if isinstance(content, float):
+        return content if math.isfinite(content) else None
+    if kind in (list, tuple):
         return [plain(value) for value in content]
-    if isinstance(content, float) and not math.isfinite(content):
-        return None
+    if kind is dict:
+        return {str(key): plain(value) for key, value in content.items()}
+    if is_dataclass(content):
+        return {name: plain(getattr(content, name)) for name in _names(kind)}
+    if isinstance(content, Mapping):
+        return plain(dict(content))
+    if isinstance(content, Set) or (isinstance(content, Sequence) and not isinstance(content, str)):
+        return plain(list(content))
     return str(content) if isinstance(content, Path) else content
+
+
+@cache
+def _names(cls: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls))
 
 
 def from_plain(kind: Any, data: Any) -> Any:

@@ -108,12 +108,10 @@ def check_trials(name: str, trials: Sequence[FrozenTrial], count: int | None = N
         who, attrs = f'trial {trial.number} of the study "{name}"', trial.user_attrs
         check(who, attrs, _TRIAL)
         check(who, trial.system_attrs, _TRIAL_SYSTEM)
-        for value in (*(trial.values or ()), *trial.intermediate_values.values()):
-            if type(value) is not float:
-                raise _refused(who, "a value", value)
-        for step in trial.intermediate_values:
-            if not is_a(int)(step):
-                raise _refused(who, "a step", step)
+        values = (*(trial.values or ()), *trial.intermediate_values.values())
+        for what, each, kind in (("a value", values, float), ("a step", trial.intermediate_values, int)):
+            if {*map(type, each)} - {kind}:  # there may be hundreds of thousands
+                raise _refused(who, what, next(one for one in each if type(one) is not kind))
         if CONFIRMS in attrs and not (attrs[CONFIRMS] < count and CONFIRMS_SEED in attrs):
             raise _refused(who, CONFIRMS, attrs[CONFIRMS])
 

@@ -22,7 +22,17 @@ from .attributes import check_trials, readable_rows
 from .damage import readable
 from .database import Tables, open_tables
 from .figures import value_of
-from .rows import MOST_NAMED, REPORTS, STUDY_USER, TRIALS, VALUES, has_attr, read_trials
+from .rows import (
+    MOST_NAMED,
+    REPORTS,
+    STUDY_USER,
+    TRIALS,
+    VALUES,
+    has_attr,
+    read_trials,
+    stored_reports,
+    uncollected,
+)
 from .studies import SPEC, check_study, folder_in, study_keys
 from .trial_attrs import AT_RUNG, CONFIRMS
 from .workspace import Workspace
@@ -88,12 +98,13 @@ def read_page(
     """The trials of a study that follow the trial `after` in an order; whether there are more.
 
     By number, the newest first, or the best first: complete trials by value, then those that confirm others,
-    then the rest by number. Raises `StorageError` where they cannot be read.
+    then the rest by number. Each has the last of its reports alone. Raises `StorageError` where they cannot
+    be read.
     """
     with readable_rows(f'the study "{head.name}"'), readable(), head.engine.connect() as connection:
         numbers = _numbers(connection, head.key, state, order, minimize, after, limit + 1)
         page = numbers[:limit]
-        trials = _trials(connection, head, page)
+        trials = _trials(connection, head, page, last_reports=True)
     place = {number: index for index, number in enumerate(page)}
     return sorted(trials, key=lambda trial: place[trial.number]), len(numbers) > limit
 
@@ -134,11 +145,16 @@ def read_trial(head: StudyHead, number: int) -> FrozenTrial:
 
 
 def _trials(
-    connection: sqlalchemy.Connection, head: StudyHead, numbers: Collection[int]
+    connection: sqlalchemy.Connection,
+    head: StudyHead,
+    numbers: Collection[int],
+    *,
+    last_reports: bool = False,
 ) -> list[FrozenTrial]:
     if not numbers:
         return []
-    trials = read_trials(connection, head.key, only=TRIALS.c.number.in_(numbers))
+    wanted = TRIALS.c.number.in_(numbers)
+    trials = read_trials(connection, head.key, only=wanted, last_reports=last_reports)
     check_trials(head.name, trials, MOST_TRIALS)
     return trials
 
@@ -200,6 +216,7 @@ class CurvesRead:
     more: bool = False  # whether there are further ones
 
 
+@uncollected()
 def read_reports(head: StudyHead, numbers: Collection[int] | None, since: int | None) -> CurvesRead:
     """Reports of a study: of some trials or all; those after a key, or the first `MOST_REPORTS`.
 
@@ -207,25 +224,26 @@ def read_reports(head: StudyHead, numbers: Collection[int] | None, since: int | 
     they cannot be read.
     """
     key = REPORTS.c.trial_intermediate_value_id
-    columns = [TRIALS.c.number, *REPORTS.c["step", "intermediate_value", "intermediate_value_type"], key]
-    query = sqlalchemy.select(*columns).join_from(TRIALS, REPORTS).where(TRIALS.c.study_id == head.key)
-    newest = sqlalchemy.select(sqlalchemy.func.max(key)).join_from(TRIALS, REPORTS)
-    newest = newest.where(TRIALS.c.study_id == head.key)
-    if numbers is not None:
-        query = query.where(TRIALS.c.number.in_(numbers))
-    if since is not None:
-        query = query.where(key > since).order_by(key).limit(MOST_REPORTS + 1)
-    reported = TrialIntermediateValueModel.stored_repr_to_intermediate_value
-    found = CurvesRead(last=since or 0)
+    every = sqlalchemy.select(TRIALS.c.trial_id, TRIALS.c.number).where(TRIALS.c.study_id == head.key)
+    trials = every if numbers is None else every.where(TRIALS.c.number.in_(numbers))
     with readable_rows(f'the study "{head.name}"'), readable(), head.engine.connect() as connection:
         if since is None:
-            found.last = connection.scalar(newest) or 0  # before the rows: later ones may come twice
-        for count, (number, step, stored, kind, row) in enumerate(connection.execute(query)):
-            if since is not None:
-                if count == MOST_REPORTS:
-                    found.more = True
-                    break
-                found.last = row
+            # Before the rows: later ones may come twice. From the end, where it is soon found.
+            mine = every.where(TRIALS.c.trial_id == REPORTS.c.trial_id).exists()
+            last = connection.scalar(sqlalchemy.select(key).where(mine).order_by(key.desc()).limit(1)) or 0
+            number_of: dict[int, int] = dict(connection.execute(trials).all())  # type: ignore[arg-type]
+            reports = stored_reports(connection, REPORTS.c.trial_id.in_(number_of))
+            return CurvesRead({number_of[trial]: list(reports[trial].items()) for trial in reports}, last)
+        columns = [*REPORTS.c["step", "intermediate_value", "intermediate_value_type"], key]
+        query = trials.join_from(TRIALS, REPORTS).with_only_columns(TRIALS.c.number, *columns)
+        reported = TrialIntermediateValueModel.stored_repr_to_intermediate_value
+        found = CurvesRead(last=since)
+        rows = connection.execute(query.where(key > since).order_by(key).limit(MOST_REPORTS + 1))
+        for count, (number, step, stored, kind, row) in enumerate(rows):
+            if count == MOST_REPORTS:
+                found.more = True
+                break
+            found.last = row
             found.points[number].append((step, float(reported(stored, kind))))
     for points in found.points.values():
         points.sort()
@@ -240,15 +258,16 @@ def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, f
     most = max(most, FEWEST_POINTS)
     if len(points) <= most:
         return list(points)
-    odd = [index for index, (_, value) in enumerate(points) if value != value]
+    values = [value for _, value in points]
+    odd = any(value != value for value in values)
     kept, inside = {0, len(points) - 1}, len(points) - 2
     parts = (most - 2) // (3 if odd else 2)
     for part in range(parts):
-        indices = range(1 + part * inside // parts, 1 + (part + 1) * inside // parts)
-        sound = [index for index in indices if points[index][1] == points[index][1]]
+        begin = 1 + part * inside // parts
+        some = values[begin : 1 + (part + 1) * inside // parts]
+        sound = [value for value in some if value == value] if odd else some
         if sound:
-            kept.add(min(sound, key=lambda index: points[index][1]))
-            kept.add(max(sound, key=lambda index: points[index][1]))
-        if len(sound) < len(indices):
-            kept.add(next(index for index in indices if points[index][1] != points[index][1]))
+            kept |= {begin + some.index(min(sound)), begin + some.index(max(sound))}
+        if len(sound) < len(some):
+            kept.add(begin + next(index for index, value in enumerate(some) if value != value))
     return [points[index] for index in sorted(kept)]
