@@ -64,7 +64,7 @@ def merged(
 
 def plain(content: Any) -> Any:
     """Content as JSON can hold it: a float that is no finite number becomes None, a path its text."""
-    kind = type(content)
+    kind: Any = type(content)
     if content is None or kind in (str, int, bool):  # most of ten thousand trials is
         return content
     if isinstance(content, float):

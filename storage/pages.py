@@ -231,7 +231,7 @@ def read_reports(head: StudyHead, numbers: Collection[int] | None, since: int | 
             # Before the rows: later ones may come twice. From the end, where it is soon found.
             mine = every.where(TRIALS.c.trial_id == REPORTS.c.trial_id).exists()
             last = connection.scalar(sqlalchemy.select(key).where(mine).order_by(key.desc()).limit(1)) or 0
-            number_of: dict[int, int] = dict(connection.execute(trials).all())  # type: ignore[arg-type]
+            number_of: dict[int, int] = dict(connection.execute(trials).all())
             reports = stored_reports(connection, REPORTS.c.trial_id.in_(number_of))
             return CurvesRead({number_of[trial]: list(reports[trial].items()) for trial in reports}, last)
         columns = [*REPORTS.c["step", "intermediate_value", "intermediate_value_type"], key]

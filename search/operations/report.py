@@ -80,7 +80,7 @@ def _answers(workspace: Workspace, result: StudySnapshot) -> Iterator[tuple[str,
     told, winner = study_report(result), winner_of(result)
     yield path, told.to_json() | {"queue": None}
     yield f"{path}/winner", winner.to_json()
-    yield f"{path}/ladder", rung_ladder(result).to_json()
+    yield f"{path}/ladder", rung_ladder(result.name, result.spec, lambda: result).to_json()
     yield f"{path}/improvements", watch.improvements(workspace=workspace, study=result.name).to_json()
     yield f"{path}/provenance", provenance_of(result)
     yield f"{path}/space", space_text(result.spec)

@@ -113,7 +113,8 @@ def ranges(*, workspace: Workspace, study: str) -> NarrowRanges:
 
 def ladder(*, workspace: Workspace, study: str) -> RungLadder:
     """Show which trials have reached which rung, who waits there, and who went on."""
-    return rung_ladder(as_it_stands(workspace, study))
+    spec = stored_spec(study, study_head(workspace, study).attrs[SPEC])
+    return rung_ladder(study, spec, lambda: as_it_stands(workspace, study))
 
 
 def trials(

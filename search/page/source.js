@@ -3,7 +3,7 @@
  * Both have the same face, so that no screen knows which it has:
  *
  *   get(path)      what the route v1/PATH answers, as data (that of v1 for ""); rejects with a `Problem`
- *   list(path)     the same of a route that answers page by page: all pages as one array
+ *   pages(path)    the same of a route that answers page by page, as they come; `list(path)`: all of them as one array
  *   part(path, begin)  the bytes of a text from a place on, from its end where that is negative, as {bytes, begin, size}
  *   send(method, path, body)   a change; a frozen source has none (`frozen` is true)
  *   ticket(path)   a link for a download, which works once
@@ -70,12 +70,16 @@ export class LiveSource {
 
   async list(path) {
     const all = [];
+    for await (const page of this.pages(path)) all.push(...page);
+    return all;
+  }
+
+  async *pages(path) {
     for (let next = path; next; ) {
       const page = await this.#page(next);
-      all.push(...page.value);
+      yield page.value;
       next = page.next === null ? null : path.split("?")[0] + page.next;
     }
-    return all;
   }
 
   /** The text of a route that answers with none of our data: a space, a log. */
@@ -200,6 +204,10 @@ export class FrozenSource {
 
   list(path) {
     return this.get(path);
+  }
+
+  async *pages(path) {
+    yield await this.get(path);
   }
 
   text(path) {

@@ -1,4 +1,4 @@
-/** The trials of a study and their curves, as they change: read once, then kept by events. */
+/** The trials of a study and their curves, as they change: read once, drawn as they come, then kept by events. */
 
 import { useEffect, useState } from "hpsearch/html.js";
 import { useSource } from "hpsearch/data.js";
@@ -12,6 +12,7 @@ const DRAWN = 250; // ms between two drawings of what has changed
 const NONE = { rows: [], curves: new Map(), loading: true, problem: null };
 
 /** The paths that a frozen source needs for this. */
+const newestPath = (study) => `${ofStudy(study, "trials")}?sort=newest&limit=1`;
 export const trialsPath = (study) => `${ofStudy(study, "trials")}?limit=1000`;
 export function curvesPath(study, trials, after = null) {
   const points = Math.max(FEWEST, Math.min(POINTS, Math.floor(ALL_POINTS / Math.max(1, trials))));
@@ -55,11 +56,26 @@ export function useTrials(study) {
       if (reading) return;
       reading = true;
       missed = [];
+      const first = rows.size === 0;
+      const [listed, some] = [new Map(), new Map()];
+      let drawn = 0;
+      const come = () => {
+        const there = Math.min(listed.size, some.size);
+        if (!first || gone || there <= 2 * drawn) return; // each drawing takes as long as all before
+        drawn = there;
+        set({ rows: [...listed.values()], curves: new Map(some), loading: true, problem: null });
+      };
       try {
-        const listed = await source.list(trialsPath(study));
-        const drawn = await readCurves(source, study, listed.length);
-        rows = new Map(listed.map((row) => [row.number, row]));
-        curves = drawn;
+        const [newest] = await source.get(newestPath(study));
+        const rest = async () => {
+          for await (const page of source.pages(trialsPath(study))) {
+            for (const row of page) listed.set(row.number, row);
+            come();
+          }
+        };
+        await Promise.all([rest(), readCurves(source, study, newest ? newest.number + 1 : 0, some, come)]);
+        rows = listed;
+        curves = some;
         missed.forEach(merge);
         draw();
       } catch (problem) {
@@ -86,15 +102,14 @@ export function useTrials(study) {
   return state;
 }
 
-async function readCurves(source, study, trials) {
-  const found = new Map();
+async function readCurves(source, study, trials, found, come) {
   for (let after = null, more = true; more; ) {
     const page = await source.get(curvesPath(study, trials, after));
     page.trial.forEach((number, index) =>
       found.set(number, { step: page.step[index], value: page.value[index].map(finite) }),
     );
+    come();
     more = page.more && page.trial.length > 0;
     after = page.trial.at(-1);
   }
-  return found;
 }

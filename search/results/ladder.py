@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from ...spaces import Spec
 from ...storage.trial_attrs import RUNG_PREFIX
 from ..scheduling.rungs import brackets_of, promotes
 from ..scheduling.standings import bracket_of
@@ -47,16 +49,17 @@ class RungLadder(Value):
     brackets: tuple[LadderBracket, ...]
 
 
-def rung_ladder(result: StudyResult) -> RungLadder:
-    """The ladder of a study."""
-    spec, by_bracket = result.spec, defaultdict(list)
+def rung_ladder(study: str, spec: Spec, read: Callable[[], StudyResult]) -> RungLadder:
+    """The ladder of a study, whose trials are read only where they are compared at rungs."""
+    by_bracket = defaultdict(list)
     brackets = brackets_of(spec)
     if brackets:
+        result = read()
         for record in result.records.search:
             if record.trial.datetime_start is not None:
                 by_bracket[bracket_of(result.study, spec, record.trial)].append(_on_ladder(record))
     return RungLadder(
-        study=result.name,
+        study=study,
         metric=spec.metric,
         goal=spec.goal,
         resource=spec.resource,

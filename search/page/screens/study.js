@@ -27,7 +27,12 @@ const TABS = [["", "Overview"], ["trials", "Trials"], ["parameters", "Parameters
 export function Screen({ params: { study }, query, go }) {
   const report = useAnswer(ofStudy(study), { kinds: ["study", "queue", "best"], study });
   const trials = useTrials(study);
-  return html`${report.value === undefined && html`<h1>${study}</h1>`}<${Answered} of=${report} lines=${8}>${(found) => html`<${Found} report=${found} trials=${trials} tab=${query.tab ?? ""} go=${go} />`}<//>`;
+  const tab = query.tab ?? "";
+  const early = report.value === undefined && !report.problem;
+  return html`${report.value === undefined && html`<h1>${study}</h1>`}
+    <${Answered} of=${report} lines=${8}>${(found) => html`<${Found} report=${found} trials=${trials} tab=${tab} go=${go} />`}<//>
+    ${early && tab === "" && trials.curves.size > 0 && html`<div class="two"><section class="card" aria-label="Curves"><h2>Curves</h2>
+      <${Curves} rows=${trials.rows} curves=${trials.curves} metric="value" resource="step" searched=${[]} logs=${new Set()} /></section></div>`}`;
 }
 
 function Found({ report, trials, tab, go }) {
