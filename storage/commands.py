@@ -18,7 +18,7 @@ COMMAND_PREFIX = "hpsearch:command:"  # followed by something unique: a study at
 ANSWER_SECONDS = 10.0  # for a driver to take a command; it looks several times a second
 _OF_A_PROCESS = ("stop", "pause", "resume")  # the others are about the study, whoever searches it
 _TEXTS = dict.fromkeys(("by", "request", "call"), str)
-_KINDS = {"trial": int, "driver": int, "budget": dict, "params": dict} | _TEXTS  # in JSON
+_KINDS = {"trial": int, "driver": int, "budget": dict, "confirm": dict, "params": dict} | _TEXTS  # in JSON
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class StudyCommand:
     driver: int | None = None  # the process that it is meant for, where that is known
     by: str | None = None  # who asks for it; None: hpsearch on this machine
     budget: dict[str, Any] | None = None  # the new one
+    confirm: dict[str, Any] | None = None  # beside a budget: which trials train again, and how often
     params: dict[str, Any] | None = None  # to be tried: Optuna's labels of searched parameters
     request: str | None = None  # by which the trial is found that this enqueues
     call: str | None = None  # by which of several commands with one request the one is known that enqueued it

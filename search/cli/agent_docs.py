@@ -128,11 +128,13 @@ prints the JSON Schema of all fields, and `hpsearch init OBJECTIVE` a commented 
       hpsearch retry NAME --failed
 
 - `hpsearch doctor space.yaml` checks the machine, and what the space needs of it.
-- Try a configuration of your own (it trains next), pause, or change the budget of what is queued:
+- Try a configuration of your own (it trains next), pause, or change the budget of what is queued. A study
+  that a server has finished goes on with more trials, or confirms its winner:
 
       hpsearch try NAME learning_rate=0.003
       hpsearch pause NAME
       hpsearch steer NAME --trials 80
+      hpsearch steer NAME --to run --confirm
 
 ## Do not
 

@@ -92,6 +92,13 @@ def to_file(output: Path | None) -> Path | None:
     return None if output is None or str(output) == "-" else output
 
 
+def confirmed_trials(asked: bool, top: int | None = None) -> int:
+    """How many trials `--confirm` confirms in a space that says `top`."""
+    from ..engine.confirmation_size import CONFIRMATION_SIZES
+
+    return (top or CONFIRMATION_SIZES[0][0]) if asked else 0
+
+
 def names(given: list[str] | None) -> list[str] | str | None:
     """Names of an option that may be repeated, or hold several with commas between them."""
     if given is None:
@@ -126,14 +133,13 @@ def given_space(space: str | Spec, params: Mapping[str, Any]) -> Spec:
     """
     from ...spaces.samplers import Sampler
     from ...spaces.settings import Budget, Execution
-    from ..engine.confirmation_size import CONFIRMATION_SIZES
     from ..preflight.objective import load_space
     from ..scheduling.audit import AUDIT_SHARE
 
     readers: dict[str, Callable[[Any], Any]] = {
         "workers": number_or_word,
         "report_to": names,
-        "confirm": lambda asked: lambda top: (top or CONFIRMATION_SIZES[0][0]) if asked else 0,
+        "confirm": lambda asked: lambda top: confirmed_trials(asked, top),
         "audit": lambda asked: lambda share: (share or AUDIT_SHARE) if asked else 0.0,
     }
     paths = {"name": "name", "report_to": "report_to", "audit": "audit", "confirm": "confirm.top"}

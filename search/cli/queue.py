@@ -100,12 +100,15 @@ def steer(
     time: options.Time = None,
     samples: options.Samples = None,
     target: Annotated[float | None, typer.Option(help="Stop when a trial reaches this value.")] = None,
+    confirm: options.Confirm = None,
     name: Annotated[str | None, typer.Option(help="Its new name.")] = None,
     storage: options.Storage = None,
     runs: options.Runs = None,
     as_json: options.Json = False,
 ) -> None:
-    """Change a study's priority, slots, budget or name, while it waits or runs.
+    """Change a study's priority, slots, budget or name, or whether its best trials are confirmed.
+
+    Also while it runs, and once it is over: then it goes on.
 
     Example: hpsearch steer lora --priority high --trials 80
     """
@@ -121,6 +124,7 @@ def steer(
         lane=slots == "lane",
         preemptible=preemptible,
         budget=budget or None,
+        confirm=None if confirm is None else {"top": options.confirmed_trials(confirm)},
         name=name,
     )
     if as_json:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from ...spaces.settings import Budget
+from ...spaces.settings import Budget, Confirm
 from ...storage import DatabaseUnavailable
 from ...storage.commands import StudyCommand
 from ...storage.trial_attrs import ASKED, FIXED_PARAMS, at_rung
@@ -31,7 +31,7 @@ class Controls(Protocol):
 
     def resume(self, by: str | None = None) -> None: ...
 
-    def set_budget(self, budget: Budget) -> None: ...
+    def continue_with(self, budget: Budget, confirm: Confirm) -> None: ...
 
 
 class CommandInbox:
@@ -70,27 +70,34 @@ class CommandInbox:
                 self._kill(number, killed(command.by))
             case StudyCommand("retry", number):
                 self._retry(number, command.by)
-            case StudyCommand("budget", budget=dict(budget)):
-                self._budget(budget, command.by)
+            case StudyCommand("budget", budget=dict()):
+                self._budget(command)
             case StudyCommand("try", params=dict(), request=str()):
                 self._try(command)
             case _:
                 self._driver.say(f"another process sent an unknown command, which is ignored: {command.do}")
 
-    def _budget(self, stored: Mapping[str, Any], by: str | None) -> None:
-        """Continue with another budget."""
+    def _budget(self, asked: StudyCommand) -> None:
+        """Continue with another budget, or with another confirmation."""
+        confirm = self._lifecycle.spec.confirm
         try:
-            budget = Budget.model_validate(stored)
+            budget = Budget.model_validate(asked.budget)
+            confirm = confirm if asked.confirm is None else Confirm.model_validate(asked.confirm)
         except ValueError:
-            self._driver.say(f"another process sent a budget that is none, which is ignored: {stored}")
+            sent = asked.budget if asked.confirm is None else f"{asked.budget} {asked.confirm}"
+            self._driver.say(f"another process sent a budget that is none, which is ignored: {sent}")
             return
-        self._continue_with(budget, f", as {by} asked" if by else "")
+        self._continue_with(budget, confirm, f", as {asked.by} asked" if asked.by else "")
         self._lifecycle.flush()
 
-    def _continue_with(self, budget: Budget, why: str) -> None:
-        self._driver.set_budget(budget)
-        limits = ", ".join(f"{name} {value:g}" for name, value in budget if value is not None)
-        self._driver.say(f"the budget is now: {limits}{why}")
+    def _continue_with(self, budget: Budget, confirm: Confirm, why: str) -> None:
+        before = self._lifecycle.spec
+        self._driver.continue_with(budget, confirm)
+        if confirm != before.confirm:
+            self._driver.say(f"{_confirming(confirm)}{why}")
+        if confirm == before.confirm or budget != before.budget:
+            limits = ", ".join(f"{name} {value:g}" for name, value in budget if value is not None)
+            self._driver.say(f"the budget is now: {limits}{why}")
 
     def _try(self, asked: StudyCommand) -> None:
         """Enqueue a configuration, once."""
@@ -101,7 +108,7 @@ class CommandInbox:
             before = self._lifecycle.spec.budget
             budget = room_for(self._lifecycle.tally.searched, before)
             if budget != before:
-                self._continue_with(budget, ", with that trial")
+                self._continue_with(budget, self._lifecycle.spec.confirm, ", with that trial")
             self._lifecycle.flush()
 
     def _kill(self, number: int, stop: Stop) -> None:
@@ -147,6 +154,14 @@ def room_for(trials: int, budget: Budget) -> Budget:
 def killed(by: str | None = None) -> Stop:
     """The end of a trial that somebody has killed; by default from the command line."""
     return Stop("killed", f"killed by {by or 'hpsearch kill'}")
+
+
+def _confirming(confirm: Confirm) -> str:
+    """What is trained again, in words."""
+    if confirm.top == 0:
+        return "the best trials are not confirmed"
+    which = "the best trials are" if confirm.top is None else f"the best {confirm.top} are"
+    return f"{which} confirmed after the search"
 
 
 def _by(who: str | None) -> str:

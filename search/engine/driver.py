@@ -21,7 +21,7 @@ import optuna
 from optuna.pruners import BasePruner
 
 from ...spaces import Spec
-from ...spaces.settings import Budget
+from ...spaces.settings import Budget, Confirm
 from ...storage.files import has_checkpoint
 from ...storage.live import LiveStorage
 from ...storage.studies import MEMORY, PHASE, Phase, phase_of
@@ -392,10 +392,10 @@ class Driver(SearchState):
             self._clock.resume()
             self.say(f"resumed{f' by {by}' if by else ''}")
 
-    def set_budget(self, budget: Budget) -> None:
-        """Continue with another budget, as a search does that resumes with it."""
+    def continue_with(self, budget: Budget, confirm: Confirm) -> None:
+        """Continue with another budget or confirmation, as a search does that resumes with them."""
         consumed = self._budget.consumed
-        self.spec = self.spec.model_copy(update={"budget": budget})
+        self.spec = self.spec.model_copy(update={"budget": budget, "confirm": confirm})
         self._promotion = self._lifecycle.replan(self.spec)
         self._plan()
         self._budget.consumed = consumed

@@ -38,6 +38,7 @@ class Steering(Value):
     slots: Slots | None
     preemptible: bool
     budget: Mapping[str, Any]
+    confirm: Mapping[str, Any]  # how many of the best train again, and how often, where the study says so
     searching: bool  # whether a search has still to obey
 
 
@@ -51,14 +52,16 @@ def steer(
     lane: bool = False,
     preemptible: bool | None = None,
     budget: Mapping[str, Any] | None = None,
+    confirm: Mapping[str, Any] | None = None,
     name: str | None = None,
     by: str | None = None,
 ) -> Steering:
     """Change what is wanted of a study; what is None stays as it is.
 
     `slots` replace those that it asked for, and with `lane` it takes a lane again; a search that runs keeps
-    what it has. `budget` names the limits that change: None takes one away. A study that no service has is
-    queued where it is to run. Raises `SearchError` where there is nothing to pause or to stop.
+    what it has. `budget` names the limits that change: None takes one away; `confirm` alike what is trained
+    again with new seeds (`top`, `seeds`). A study that no service has is queued where it is to run.
+    Raises `SearchError` where there is nothing to pause or to stop.
     """
     stored = find_study(workspace, study)
     check_slots(slots)
@@ -68,8 +71,8 @@ def steer(
     if name is not None and name != study:
         space_of(workspace, study).override(name=name)  # a name that a space can have
         _check_free(workspace, name)
-    if budget is not None:
-        set_budget(workspace, study, budget, by)
+    if budget is not None or confirm is not None:
+        set_sections(workspace, study, by, budget=budget, confirm=confirm)
     now = time.time()
 
     def changed(wanted: Wanted | None) -> Wanted | None:
@@ -95,6 +98,7 @@ def steer(
         slots=None if wanted is None else wanted.slots,
         preemptible=wanted is None or wanted.preemptible,
         budget={limit: value for limit, value in spec.budget if value is not None},
+        confirm={field: value for field, value in spec.confirm if value is not None},
         searching=running is not None,
     )
 
@@ -114,25 +118,34 @@ def check_slots(slots: Slots | None) -> None:
             raise UsageError(f"slots.{what} must be at least {least}, not {amount}")
 
 
-def set_budget(workspace: Workspace, study: str, change: Mapping[str, Any], by: str | None = None) -> Spec:
-    """Change the budget of a study, also while it is searched. Raises `SpaceError` for one that is none.
+def set_sections(
+    workspace: Workspace,
+    study: str,
+    by: str | None = None,
+    *,
+    budget: Mapping[str, Any] | None = None,
+    confirm: Mapping[str, Any] | None = None,
+) -> Spec:
+    """Change the budget and the confirmation of a study, also while it is searched; None stays as it is.
 
-    A study that was over has something to do again.
+    A study that was over has something to do again. Raises `SpaceError` for values that are none.
     """
     stored = find_study(workspace, study)
     spec = stored_spec(study, stored.study.user_attrs[studies.SPEC])
-    changed = spec.override(budget=change)
-    if changed.budget == spec.budget:
+    changed = spec.override(budget=budget or {}, confirm=confirm or {})
+    now = {"budget": changed.budget, "confirm": changed.confirm}
+    if now == {"budget": spec.budget, "confirm": spec.confirm}:
         return changed
 
     def write(live: LiveStorage) -> None:
         key = live.get_study_id_from_name(live.born)
         left = stored_spec(study, live.get_study_user_attrs(key)[studies.SPEC])
-        with_it = left.model_copy(update={"budget": changed.budget})
-        live.set_study_user_attr(key, studies.SPEC, with_it.to_json())
+        live.set_study_user_attr(key, studies.SPEC, left.model_copy(update=now).to_json())
         live.set_study_user_attr(key, studies.PHASE, studies.Phase.SEARCHING)
 
-    obeyed(stored, StudyCommand("budget", by=by, budget=changed.budget.model_dump(mode="json")), write)
+    sent = {name: section.model_dump(mode="json") for name, section in now.items()}
+    asked = StudyCommand("budget", by=by, budget=sent["budget"], confirm=sent["confirm"])
+    obeyed(stored, asked, write)
     return changed
 
 

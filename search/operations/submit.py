@@ -25,9 +25,9 @@ from ..preflight.objective import load_space, texts_of
 from ..preflight.requirements import check_extras
 from ..results.study import stored_spec
 from ..values import Value
-from .steer import check_slots, set_budget
+from .steer import check_slots, set_sections
 
-KEPT = ("name", "budget")  # sections of a space that may differ when it is submitted again
+KEPT = ("name", "budget", "confirm")  # sections of a space that may differ when it is submitted again
 
 
 class SpaceDiffers(SearchError):
@@ -139,7 +139,7 @@ def _make(opened: Any, workspace: Workspace, spec: Spec) -> bool:
 
 
 def _compare(workspace: Workspace, spec: Spec, stored: Mapping[str, Any], by: str | None) -> None:
-    """Raise where the study has another space; take over another budget."""
+    """Raise where the study has another space; take over another budget and confirmation."""
     before = stored_spec(spec.name, stored[studies.SPEC])
     if changed := differences(before.to_json(), spec.to_json()):
         raise SpaceDiffers(spec.name, changed)
@@ -150,5 +150,5 @@ def _compare(workspace: Workspace, spec: Spec, stored: Mapping[str, Any], by: st
     ]
     if other:
         raise SpaceDiffers(spec.name, other)
-    if before.budget != spec.budget:
-        set_budget(workspace, spec.name, spec.budget.model_dump(mode="json"), by)
+    budget, confirm = spec.budget.model_dump(mode="json"), spec.confirm.model_dump(mode="json")
+    set_sections(workspace, spec.name, by, budget=budget, confirm=confirm)

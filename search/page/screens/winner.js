@@ -2,7 +2,7 @@
 
 import { html, useMemo, useState } from "hpsearch/html.js";
 import { useAnswer, useSource } from "hpsearch/data.js";
-import { counted, number } from "hpsearch/format.js";
+import { counted, number, whole } from "hpsearch/format.js";
 import { compared, entryOf } from "hpsearch/picked.js";
 import { href, ofStudy } from "hpsearch/routes.js";
 import { useTrial } from "hpsearch/trial.js";
@@ -12,6 +12,7 @@ import { Differences } from "hpsearch/parts/differences.js";
 import { Download } from "hpsearch/parts/download.js";
 import { Estimate, Intervals } from "hpsearch/parts/intervals.js";
 import { useKeys } from "hpsearch/parts/keys.js";
+import { Asked, useMay } from "hpsearch/parts/steer.js";
 
 export const path = "studies/:study/winner";
 export const title = ({ study }) => `winner of ${study}`;
@@ -135,9 +136,22 @@ function Confirmation({ found }) {
       : html`<p class="soft none">Nothing was trained again.</p>`}
     <ul class="facts">${confirmation.map((each) => html`<li>${sentence(each)}</li>`)}</ul>
     ${candidates.length > 0 && html`<details class="seeds"><summary>The values of each seed</summary><${Seeds} study=${study} candidates=${candidates} /></details>`}
-    ${advised && html`<p class="soft">It can still be confirmed: the best few are trained again with new seeds.</p>`}
+    ${advised && html`<${Confirm} study=${study} baseline=${baseline} step=${advised} />`}
     ${baseline === null && html`<p class="soft">The space has no baseline, so there is no gain to tell.</p>`}
   </section>`;
+}
+
+/** That it can still be confirmed, and the button for who may do that. */
+function Confirm({ study, baseline, step }) {
+  const may = useMay("write");
+  const [open, set] = useState(false);
+  const { confirm, budget } = step.arguments;
+  const limits = Object.entries(budget ?? {}).map(([limit, value]) => `${limit} ${value}`).join(", ");
+  const does = `The best ${whole(confirm.top)} train again with new seeds${baseline === null ? "" : ", and so does the baseline"}.${limits ? ` The budget becomes ${limits}.` : ""}`;
+  const send = ["PATCH", ofStudy(study), { desired: "run", confirm, ...(budget && { budget }) }];
+  return html`<p class="soft">It can still be confirmed: the best few are trained again with new seeds.</p>
+    ${may && html`<p><button type="button" class="primary" onClick=${() => set(true)}>Confirm it</button></p>`}
+    ${open && html`<${Asked} label="Confirm" does=${does} send=${send} report=${{ name: study }} rows=${[]} onClose=${() => set(false)} />`}`;
 }
 
 function underWay({ trainings }) {

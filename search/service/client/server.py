@@ -191,6 +191,7 @@ class Server(Results):
         lane: bool = False,
         preemptible: bool | None = None,
         budget: Mapping[str, Any] | None = None,
+        confirm: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> Steering:
         """Change what is wanted of a study; what is None stays as it is."""
@@ -202,6 +203,7 @@ class Server(Results):
             "slots": None if slots is None else plain(slots),
             "preemptible": preemptible,
             "budget": None if budget is None else dict(budget),
+            "confirm": None if confirm is None else dict(confirm),
             "name": name,
         }
         body = {field: value for field, value in given.items() if value is not None}

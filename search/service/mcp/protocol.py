@@ -68,7 +68,8 @@ Find better hyperparameters for the training script {script} with hpsearch, with
    again. Tell me when it ends before you submit.
 4. submit, then wait again and again; tell me what changed, not each trial.
 5. winner: tell me first whether it is confirmed, a tie or unconfirmed, then its value with the interval, and
-   the gain over the baseline. Then export its configuration, and say how to train with it."""
+   the gain over the baseline. Where it is unconfirmed, make sure of it by the call that winner ends with.
+   Then export its configuration, and say how to train with it."""
 
 
 def make_server(tools: Callable[[], Tools], scopes: Callable[[], Collection[str]]) -> Server[Any]:

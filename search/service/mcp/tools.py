@@ -280,12 +280,26 @@ class Tools:
         time: Time = None,
         samples: Samples = None,
         target: Annotated[float | None, Field(description="Stop when a trial reaches this value.")] = None,
+        confirm: Annotated[
+            int | None, Field(ge=0, description="Train so many of the best again with new seeds; 0: none.")
+        ] = None,
     ) -> str:
-        """Pause, stop or resume a study, or change its priority or total budget. Nothing is lost by it."""
+        """Pause, stop or resume a study, change its total budget or priority, or confirm its winner.
+
+        Nothing is lost by it. A study that is over goes on with a larger budget, or confirms its best trials.
+        """
         limits = {"trials": trials, "time": time, "samples": samples, "target": target}
         change = {limit: value for limit, value in limits.items() if value is not None}
-        done = self.place(steer.steer, study=study, desired=to, priority=priority, budget=change or None)
+        done = self.place(
+            steer.steer,
+            study=study,
+            desired=to,
+            priority=priority,
+            budget=change or None,
+            confirm=None if confirm is None else {"top": confirm},
+        )
         limited = ", ".join(f"{limit} {value}" for limit, value in done.budget.items())
+        limited += "".join(f"; confirm {what} {value}" for what, value in done.confirm.items())
         return _text(
             [
                 f"{study}: wanted: {done.wanted or 'nothing, as no service has it'}; budget {limited}",

@@ -91,10 +91,8 @@ def next_lines(steps: Iterable[NextStep]) -> Iterator[str]:
         if step.operation == "run" and (study := step.arguments.get("name")):
             limits = step.arguments.get("budget") or {}
             more = {limit: "..." if value is None else value for limit, value in limits.items()}
-            if more or "confirm" not in step.arguments:
-                yield f"next: {call('steer', study=study, to='run', **more)}: {step.why}"
-            else:
-                yield f"to {step.why}: submit its space under another name, with a line confirm: {{top: 3}}"
+            more |= {"confirm": step.arguments["confirm"]["top"]} if "confirm" in step.arguments else {}
+            yield f"next: {call('steer', study=study, to='run', **more)}: {step.why}"
         elif step.operation == "train":
             yield f"next: hpsearch train best.yaml, in a shell, with what export gives: {step.why}"
         elif tool is not None:

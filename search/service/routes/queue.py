@@ -59,6 +59,9 @@ class ChangeBody(Body):
     slots: SlotsBody | None = None
     preemptible: bool | None = None
     budget: dict[str, Any] | None = Field(None, description="The limits that change; null takes one away.")
+    confirm: dict[str, Any] | None = Field(
+        None, description="How many of the best train again (top), and how often (seeds)."
+    )
     name: str | None = None
 
 
@@ -128,10 +131,11 @@ def patch_study(
         lane="slots" in body.model_fields_set and body.slots is None,
         preemptible=body.preemptible,
         budget=body.budget,
+        confirm=body.confirm,
         name=body.name,
         by=caller.name,
     )
-    response.status_code = 202 if done.searching and (body.desired or body.budget) else 200
+    response.status_code = 202 if done.searching and (body.desired or body.budget or body.confirm) else 200
     service.queue.poke()
     return done.to_json()
 

@@ -49,6 +49,23 @@ def test_the_best_train_again_with_the_same_new_seeds(study: DrivenStudy, make_s
     assert driver.best is not None and driver.best.number == 2, "the search's own"
 
 
+def test_a_search_that_runs_is_asked_to_confirm(study: DrivenStudy, make_spec: Any) -> None:
+    spec = make_spec(**CONFIRM | {"confirm": {"top": 0}})
+    driver, budget = study.driver(spec), spec.budget.model_dump(mode="json")
+    for value in (0.9, 0.3, 0.1):
+        trained(driver, value)
+    study.command(do="budget", budget=budget, confirm={"top": 1, "seeds": 2}, by="anna")
+    driver.tick()
+    assert study.watcher.said[-1] == "the best 1 are confirmed after the search, as anna asked"
+    trained(driver, 0.2)
+    assert driver.spec.confirm.top == 1 and study.result().spec.confirm.top == 1
+    assert [asked(driver).number for _ in range(4)] == [4, 5, 6, 7], "trial 2 and the baseline, twice"
+    assert driver.ask() is None
+    study.command(do="budget", budget=budget, confirm={"top": -1})
+    driver.tick()
+    assert study.watcher.said[-1].startswith("another process sent a budget that is none")
+
+
 def test_a_killed_search_resumes_its_confirmation(study: DrivenStudy, make_spec: Any) -> None:
     spec = make_spec(**CONFIRM)
     dead = study.driver(spec)

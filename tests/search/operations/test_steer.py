@@ -17,7 +17,7 @@ from hpsearch.search.cli.hints import with_options
 from hpsearch.search.operations import control
 from hpsearch.search.operations import submit as submitting
 from hpsearch.search.operations.control import kill, pause, retry, stop, try_config
-from hpsearch.search.operations.steer import set_budget
+from hpsearch.search.operations.steer import set_sections
 from hpsearch.search.operations.studies import delete
 from hpsearch.search.operations.submit import submit
 from hpsearch.search.results.study import space_of
@@ -67,7 +67,7 @@ def commands(workspace: Workspace) -> list[str]:
 
 def test_a_budget_takes_effect_whenever_the_driver_ends(workspace: Workspace) -> None:
     with leaving(workspace):
-        set_budget(workspace, "s", {"trials": 9})
+        set_sections(workspace, "s", budget={"trials": 9})
     assert space_of(workspace, "s").budget.trials == 9
     assert find_study(workspace, "s").study.user_attrs[PHASE] == Phase.SEARCHING
     assert not commands(workspace)
@@ -177,7 +177,7 @@ def test_what_is_searched_can_be_deleted_once_it_is_stopped_whatever_its_name(wo
 
 
 def test_a_configuration_to_try_is_one_of_the_budgets_trials_or_one_more(workspace: Workspace) -> None:
-    set_budget(workspace, "s", {"trials": 2})
+    set_sections(workspace, "s", budget={"trials": 2})
     told = [try_config(workspace=workspace, study="s", params={"x": x}, request=str(x)) for x in (0.1, 0.2)]
     assert [each.budget for each in told] == [None, 3]
     assert [each.on_budget for each in told] == ["", "; the budget is 3 trials now, one more than before"]

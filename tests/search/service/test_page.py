@@ -23,6 +23,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from hpsearch.search.formatting import duration
 from hpsearch.search.operations import control, report, run, show, winner
 from hpsearch.search.results.report import StudyReport
+from hpsearch.search.results.study import space_of
 from hpsearch.search.service.home import Home, Settings
 from hpsearch.search.service.service import Service
 from hpsearch.spaces import Spec
@@ -100,7 +101,7 @@ def over(folder: Path) -> Iterator[Spec]:
     yield small(
         name="tuned", baseline={"x": 0.9}, early_stopping=stopping, confirm=confirm, budget=budget, **about
     )
-    yield small(name="guess", budget={"trials": 1}, **about)
+    yield small(name="guess", budget={"trials": 1}, confirm={}, **about)
 
 
 @pytest.fixture(scope="module")
@@ -389,6 +390,13 @@ def test_a_winner_says_how_sure_it_is_and_is_downloaded(
     chrome.find_element("xpath", "//button[text()='Markdown']").click()
     WebDriverWait(chrome, 60).until(lambda _: (tmp_path / "guess.md").exists(), "nothing was downloaded")
     assert (tmp_path / "guess.md").read_text().startswith("# guess\n")
+    chrome.execute_script("location.hash = '/studies/guess/winner'")
+    see(chrome, "It can still be confirmed")
+    click(chrome, "Confirm it")
+    see(chrome, "The best 3 train again with new seeds.")
+    click(chrome, "Confirm")
+    WebDriverWait(chrome, 60).until(lambda _: not chrome.find_elements("css selector", "dialog[open]"))
+    assert space_of(served.service.workspace, "guess").confirm.top == 3
 
 
 def test_a_report_shows_a_trial_a_winner_and_a_comparison(

@@ -20,13 +20,10 @@ from hpsearch.search.service.place import Here
 from hpsearch.search.service.tokens import SCOPES
 from hpsearch.storage.workspace import Workspace
 
-from ....support.agents import SCRIPT, Agent, drive
+from ....support.agents import PAGE, SCRIPT, Agent, as_small_as_the_page_says, drive
 from ....support.in_process import InProcessBackend
-from ....support.serving import Callers, callers, searched
+from ....support.serving import CURVE, Callers, callers, searched
 from ....support.watchers import Recorder
-
-PAGE = Path(__file__).parents[4] / "docs" / "agents.md"
-LONGEST = 4000  # characters of an answer: about a thousand tokens
 
 
 @pytest.fixture
@@ -113,10 +110,37 @@ def test_an_agent_finds_and_steers_all_that_it_needs(workspace: Workspace, tmp_p
             assert message in told and "Traceback" not in told and "pydantic" not in told, told
 
     agent = drive(lambda: served(workspace), task)
-    for tool, size in agent.sizes.items():
-        assert size <= LONGEST, tool
-    table = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d+) \|$", PAGE.read_text(), re.MULTILINE))
-    assert {tool: size for tool, size in agent.sizes.items() if size > int(table[tool])} == {}
+    assert set(TOOLS) - set(agent.sizes) == {"kill_trial", "retry_trial"}, "those are measured over HTTP"
+
+
+def test_an_agent_makes_sure_of_a_winner_that_is_not(workspace: Workspace, tmp_path: Path) -> None:
+    """A finished search was not asked to confirm: `winner` gives the call that does it, and it is done."""
+    (tmp_path / "curve.py").write_text(CURVE)
+    space = (
+        "version: 1\nname: curve\nobjective: curve.py:curve\nmetric: loss\nparameters: {x: {min: 0.0, max: 1.0}}\n"
+        "search: {sampler: random}\nbudget: {trials: 4}\nexecution: {workers: 1, retries: 0}\n"
+    )
+
+    async def search() -> None:
+        await asyncio.to_thread(run.run, workspace=workspace, study="curve", watcher=Recorder())
+
+    async def task(agent: Agent) -> None:
+        await agent("submit", space=space)
+        await search()
+        said = await agent("winner", study="curve")
+        step = "next: steer(study=curve, to=run, confirm=3): confirm the winner"
+        assert said.startswith("evidence: unconfirmed") and step in said
+        assert "confirm top 3" in await agent("steer", study="curve", to="run", confirm=3)
+        assert "next: wait" in await agent("try_config", study="curve", params={"x": 0.29})
+        assert "tried again: 2" in await agent("retry_trial", study="curve", trial=2)
+        await search()
+        sure = await agent("winner", study="curve")
+        assert sure.startswith("evidence: ") and "unconfirmed" not in sure and "new seeds" in sure
+        assert "budget trials 7" in await agent("steer", study="curve", trials=7)
+        await search()
+        assert "trials ended: 7 of 7" in await agent("wait", study="curve")
+
+    drive(lambda: served(workspace), task)
 
 
 def test_the_page_lists_the_tools_as_they_are() -> None:
@@ -197,7 +221,8 @@ def test_a_token_sees_the_tools_of_its_scope(call: Callers) -> None:
 def test_a_tool_does_what_the_routes_allow_its_token(call: Callers) -> None:
     def told(tool: str, scope: Any = "write", token: str | None = None, **arguments: Any) -> str:
         result = asked(call, "tools/call", scope, token, name=tool, arguments=arguments).json()["result"]
-        return ("! " if result.get("isError") else "") + str(result["content"][0]["text"])
+        said = str(result["content"][0]["text"])
+        return f"! {said}" if result.get("isError") else as_small_as_the_page_says(tool, said)
 
     assert told("winner", "read", study="curve").startswith("evidence: unconfirmed")
     assert told("steer", "read", study="curve", to="stop") == '! steer needs a token with the scope "write"'
@@ -212,6 +237,8 @@ def test_a_tool_does_what_the_routes_allow_its_token(call: Callers) -> None:
     assert (
         told("wait", None, bound, study="curve", seconds=0) == '! there is no study "curve"; there are: none'
     )
+    asked_for = told("steer", study="curve", to="run", confirm=2, trials=5)
+    assert "budget trials 5; confirm top 2" in asked_for
     assert told("retry_trial", study="curve") == "tried again: 2; next: wait(study=curve)"
     assert told("kill_trial", study="curve", trial=2).startswith("trial 2 of curve was killed")
     report = asked(call, "resources/read", None, bound, uri="hpsearch://studies/curve/report").json()
