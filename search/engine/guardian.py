@@ -13,7 +13,9 @@ import secrets
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +35,9 @@ TEMPORARY_PREFIX = "hpsearch-"  # of the names of temporary folders; the process
 GIVE_UP_SECONDS = 600.0  # on a process that does not end, or a database that does not answer
 WORKER_EXIT_SECONDS = 1.0  # for workers to notice that their driver is gone
 LEAVE_SECONDS = 15.0  # for a process that is told to end to end what it has started
+_marking = threading.Lock()
+_sharing: dict[str, str | None] = {}  # the marks of this process, each with the one that was there before
+_searches: Counter[str] = Counter()  # by their mark
 _WAIT = """
 trap "" HUP INT TERM
 read -r about
@@ -52,18 +57,42 @@ kill -s KILL -- "-$0"
 @contextmanager
 def guarded(workspace: Workspace, study: str, *, kept: str) -> Iterator[None]:
     """Let a guardian watch over this process meanwhile. `kept`: the name of the study's folder."""
-    mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     about = {"url": workspace.url, "runs": str(workspace.runs), "study": study, "kept": kept}
-    about |= {"mark": mark, "pid": str(os.getpid())}
-    before = os.environ.get(MARK_VARIABLE)
-    with _shell(_WAIT, sys.executable) as guardian:
-        os.environ[MARK_VARIABLE] = mark
+    with _shell(_WAIT, sys.executable) as guardian, _marked() as mark:
         try:
+            about |= {"mark": mark, "pid": str(os.getpid())}
             _send(guardian, json.dumps(about))  # through the pipe: every user can read arguments
             yield
         finally:
             _send(guardian, "done")
-            os.environ.pop(MARK_VARIABLE) if before is None else os.environ.update({MARK_VARIABLE: before})
+
+
+@contextmanager
+def _marked() -> Iterator[str]:
+    """Mark all that this process starts meanwhile, and end at last what was left behind; the mark.
+
+    Searches in threads of one process share a mark, as they share the environment that has it.
+    """
+    with _marking:
+        before = os.environ.get(MARK_VARIABLE)
+        mark = before if before in _sharing else None
+        if mark is None or not mark.startswith(f"{os.getpid()}-"):  # a fork has its parent's
+            mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+            _sharing[mark] = before
+        os.environ[MARK_VARIABLE] = mark
+        _searches[mark] += 1
+    try:
+        yield mark
+    finally:
+        with _marking:
+            _searches[mark] -= 1
+            is_last = not _searches[mark]
+            if is_last:
+                del _searches[mark]
+                before = _sharing.pop(mark)
+                os.environ.pop(MARK_VARIABLE)
+                os.environ.update({} if before is None else {MARK_VARIABLE: before})
+        if is_last:
             end_orphans(mark)
 
 

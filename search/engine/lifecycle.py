@@ -300,9 +300,8 @@ class TrialLifecycle:
 
     def requeue_all(self) -> None:
         """Requeue the trials that run in the study, while no worker runs any."""
-        for running in self.running.values():
-            self.accounts.note(running)
-        self.running.clear()
+        for running in list(self.running.values()):
+            self._unregister(running)
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if not at_rung(trial):
                 self.storage.requeue(trial.number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pynvml
@@ -13,6 +14,9 @@ from hpsearch.search.backends.worker import energy, meter
 from hpsearch.search.backends.worker.energy import Packages, gpu_joules
 from hpsearch.search.backends.worker.meter import Holding, Meter
 from hpsearch.search.trials.usage import Usage
+
+
+ROOT = Path(__file__).parents[3]
 
 
 class Machine:
@@ -115,25 +119,35 @@ def test_the_time_of_a_report_is_exact_between_two_readings() -> None:
 
 
 def test_rapl_is_read_by_packages_and_begins_anew(tmp_path: Path) -> None:
+    """As Linux shows two packages: links to zones within zones, and a second way to the same counter."""
+    shown, devices = tmp_path / "class" / "powercap", tmp_path / "devices" / "virtual" / "powercap"
+    shown.mkdir(parents=True)
     for zone, name, joules in (
-        ("intel-rapl:0", "package-0", 5),
-        ("intel-rapl:0:0", "core", 4),
-        ("intel-rapl:1", "package-1", 7),
-        ("intel-rapl:2", "psys", 99),
+        ("intel-rapl/intel-rapl:0", "package-0", 5),
+        ("intel-rapl/intel-rapl:0/intel-rapl:0:0", "core", 4),
+        ("intel-rapl/intel-rapl:0/intel-rapl:0:1", "dram", 2),
+        ("intel-rapl/intel-rapl:1", "package-1-die-0", 7),
+        ("intel-rapl/intel-rapl:2", "psys", 99),
+        ("intel-rapl-mmio/intel-rapl-mmio:0", "package-0", 5),
     ):
-        (tmp_path / zone).mkdir()
-        (tmp_path / zone / "name").write_text(f"{name}\n")
-        (tmp_path / zone / "energy_uj").write_text(f"{joules * 1_000_000}\n")
-        (tmp_path / zone / "max_energy_range_uj").write_text("10000000\n")
-    packages = Packages(tmp_path)
+        there = devices / zone
+        there.mkdir(parents=True)
+        (there / "name").write_text(f"{name}\n")
+        (there / "energy_uj").write_text(f"{joules * 1_000_000}\n")
+        (there / "max_energy_range_uj").write_text("10000000\n")
+        (shown / there.name).symlink_to(there)
+    for control in ("intel-rapl", "intel-rapl-mmio"):
+        (devices / control / "enabled").write_text("1\n")
+        (shown / control).symlink_to(devices / control)
+    packages = Packages(shown)
     assert packages.joules() == 12 and packages.obstacle is None
-    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("1000000\n")
+    (shown / "intel-rapl:1" / "energy_uj").write_text("1000000\n")
     assert packages.joules() == 16
     assert packages.joules() == 16
-    (tmp_path / "intel-rapl:0" / "energy_uj").unlink()
+    (shown / "intel-rapl:0" / "energy_uj").unlink()
     assert packages.joules() is None and "cannot be read" in str(packages.obstacle)
-    assert Packages(tmp_path / "nothing").joules() is None
-    assert "shows no counter" in str(Packages(tmp_path / "nothing").obstacle)
+    assert Packages(shown / "nothing").joules() is None
+    assert "shows no counter" in str(Packages(shown / "nothing").obstacle)
 
 
 def test_nvml_is_read_by_the_names_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +164,13 @@ def test_nvml_is_read_by_the_names_of_devices(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", refused)
     assert gpu_joules(["0"]) is None
     energy._handle.cache_clear()
+
+
+def test_the_library_has_all_that_is_called_of_it() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "search").rglob("*.py"))
+    names = set(re.findall(r"pynvml\.(nvml\w+|NVML\w+)", sources))
+    assert "nvmlDeviceGetTotalEnergyConsumption" in names
+    assert [name for name in names if not hasattr(pynvml, name)] == []
 
 
 def test_a_worker_holds_the_devices_that_it_sees() -> None:

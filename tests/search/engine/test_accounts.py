@@ -68,6 +68,16 @@ def test_a_paused_trial_and_one_that_is_stopped_there_count_no_more(
     assert usages(study) == [used(4), used(4), used(9)]
 
 
+def test_a_trial_that_a_search_puts_back_keeps_its_seconds(study: DrivenStudy, make_spec: Any) -> None:
+    for step, (seconds, in_all) in enumerate(((5.0, 5.0), (7.0, 12.0)), 1):
+        driver = study.driver(make_spec())
+        asked(driver)
+        say(driver, 0, "report", seconds, step=step)
+        driver.close()
+        (trial,) = study.trials()
+        assert (trial.state.name, trial.system_attrs[TOOK]) == ("WAITING", in_all)
+
+
 def test_a_killed_driver_forgets_a_minute_at_most(
     study: DrivenStudy, make_spec: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,6 +54,19 @@ def test_the_trials_of_a_newer_search_are_left_alone(study: optuna.Study, tmp_pa
 def test_a_deleted_study_is_no_error(tmp_path: Path) -> None:
     requeue_running(Workspace(f"sqlite:///{tmp_path / 'none.db'}", tmp_path / "runs"), "new", kept="new")
     assert not (tmp_path / "none.db").exists()
+
+
+def test_searches_of_several_threads_share_a_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever ends first; and what was there before, of a search whose trial searches, comes back."""
+    monkeypatch.setenv(MARK_VARIABLE, "1-of-another")
+    workspace = Workspace(f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "runs")
+    first, second = (guardian.guarded(workspace, name, kept=name) for name in ("a", "b"))
+    with first:
+        mark = os.environ[MARK_VARIABLE]
+        second.__enter__()
+    assert os.environ[MARK_VARIABLE] == mark and mark.startswith(f"{os.getpid()}-")
+    second.__exit__(None, None, None)
+    assert os.environ[MARK_VARIABLE] == "1-of-another"
 
 
 def test_only_processes_with_the_mark_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

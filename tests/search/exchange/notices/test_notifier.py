@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
+import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpsearch.search.engine import clock
+from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.exchange.notices import notifier, sender, webhook
 from hpsearch.search.exchange.notices.messages import notice_of_test
@@ -20,11 +26,13 @@ from hpsearch.search.operations import run, show
 from hpsearch.search.operations.submit import submit
 from hpsearch.search.results.study import StudyResult, load_result
 from hpsearch.spaces import Spec
+from hpsearch.storage import StorageError
 from hpsearch.storage.database import open_storage, open_tables
-from hpsearch.storage.told import TOLD, all_told
+from hpsearch.storage.told import TOLD, Notice, all_told
 from hpsearch.storage.wanted import change_wanted
 from hpsearch.storage.workspace import Workspace
 
+from ....support.bench import HPSEARCH
 from ....support.in_process import InProcessBackend
 from ....support.receiver import Receiver, receiving
 from ....support.remote import wait_for
@@ -32,13 +40,22 @@ from ....support.spaces import small
 from ....support.watchers import Recorder
 
 FUNCTIONS = """\
+import time
+
+
 def loss(trial):
     return trial.params["x"]
 
 
 def broken(trial):
     raise ValueError("no such file")
+
+
+def slower(trial):
+    time.sleep(0.0 if trial.number < 20 else 0.5)
+    return trial.params["x"]
 """
+SLOWER: dict[str, Any] = {"objective": "f.py:slower", "budget": {"trials": 100_000}}
 
 
 @pytest.fixture
@@ -96,6 +113,60 @@ def test_a_search_tells_that_it_has_failed(workspace: Workspace, receiver: Recei
     assert (
         "all failed the same way: ValueError: no such file" in receiver.received[0].json["data"]["sentence"]
     )
+
+
+@pytest.mark.slow
+def test_a_search_that_becomes_slower_tells_that_its_end_has_moved(
+    workspace: Workspace, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real search of many hours by its own pace, which is stopped when that was told."""
+    monkeypatch.setattr(notifier, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(clock, "SAVE_EVERY_SECONDS", 0.05)
+    until = time.monotonic() + 60
+
+    def enough(driver: Driver) -> None:
+        if "end_moved" in receiver.types or time.monotonic() > until:
+            driver.request_stop("enough")
+
+    search(
+        workspace,
+        receiver.url("/200"),
+        watcher=Recorder(at_tick=enough),
+        baseline=None,
+        **SLOWER,
+    )
+    assert receiver.types[0] == "end_moved"
+    sentence = receiver.received[0].json["data"]["sentence"]
+    assert re.fullmatch(r'"study" ends (later|earlier) than foreseen: \S+ .* UTC, not .* UTC', sentence)
+
+
+@pytest.mark.slow
+def test_what_a_killed_driver_had_still_to_tell_is_sent_by_the_next_run(
+    workspace: Workspace, receiver: Receiver, tmp_path: Path
+) -> None:
+    """A process that ends by SIGKILL once the notice is in the study, and before its target takes it."""
+    url = receiver.url("/503")
+    words = ["--notify", url, "--storage", str(workspace.file), "--plain"]
+    (tmp_path / "space.json").write_text(json.dumps(space(**SLOWER).to_json()))
+    with subprocess.Popen([HPSEARCH, "run", "space.json", *words], cwd=tmp_path) as driver:
+        try:
+            wait_for(lambda: (workspace.file or Path()).exists() and bool(pending(workspace)))
+        finally:
+            driver.kill()
+    assert driver.returncode == -signal.SIGKILL and receiver.received == []
+    (better,) = pending(workspace)
+    receiver.answers["/503"] = 200
+    search(workspace, url, **SLOWER | {"budget": {"trials": 1}})
+    assert receiver.received[0].headers["webhook-id"] == better.id
+    assert receiver.types == ["better", "finished"] and pending(workspace) == []
+
+
+def pending(workspace: Workspace) -> list[Notice]:
+    """What is still to be sent of the study, where its database can be read already."""
+    with suppress(StorageError):
+        known = all_told(open_tables(workspace.url)).get("study", {})
+        return [notice for each in known.values() for notice in each.pending]
+    return []
 
 
 @pytest.mark.slow

@@ -237,7 +237,7 @@ def test_a_tool_does_what_the_routes_allow_its_token(call: Callers) -> None:
     assert (
         told("wait", None, bound, study="curve", seconds=0) == '! there is no study "curve"; there are: none'
     )
-    asked_for = told("steer", study="curve", to="run", confirm=2, trials=5)
+    asked_for = told("steer", study="curve", confirm=2, trials=5)
     assert "budget trials 5; confirm top 2" in asked_for
     assert told("retry_trial", study="curve") == "tried again: 2; next: wait(study=curve)"
     assert told("kill_trial", study="curve", trial=2).startswith("trial 2 of curve was killed")
