@@ -15,7 +15,6 @@ from hpsearch.search.backends.worker.energy import Packages, gpu_joules
 from hpsearch.search.backends.worker.meter import Holding, Meter
 from hpsearch.search.trials.usage import Usage
 
-
 ROOT = Path(__file__).parents[3]
 
 
