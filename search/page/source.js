@@ -7,6 +7,7 @@
  *   part(path, begin)  the bytes of a text from a place on, from its end where that is negative, as {bytes, begin, size}
  *   send(method, path, body)   a change; a frozen source has none (`frozen` is true)
  *   ticket(path)   a link for a download, which works once
+ *   visit(study)   the address of a study in optuna-dashboard, which this browser may then open
  *   listen(hear)   calls `hear({kind, data, study})` for each event; returns what ends that
  *   status         {state, since, why}; `watch(see)` calls `see()` when it changes, returns what ends that
  *
@@ -112,6 +113,12 @@ export class LiveSource {
     return this.base + link.replace(/^\//, "");
   }
 
+  async visit(study) {
+    const headers = { "Content-Type": "application/json" };
+    const options = { method: "POST", headers, body: JSON.stringify({ study }), credentials: "same-origin" }; // takes the cookie
+    return (await (await this.#checked("visits", options)).json()).link;
+  }
+
   listen(hear) {
     return this.#events.add(hear);
   }
@@ -146,10 +153,10 @@ export class LiveSource {
   async #fetch(path, { headers = {}, ...options }) {
     try {
       return await fetch(`${this.base}v1${path && `/${path}`}`, {
-        ...options,
-        headers: { Authorization: `Bearer ${this.token}`, ...headers },
         cache: "no-store",
         credentials: "omit",
+        ...options,
+        headers: { Authorization: `Bearer ${this.token}`, ...headers },
       });
     } catch (error) {
       if (/** @type {any} */ (error).name === "AbortError") throw error;
@@ -225,6 +232,10 @@ export class FrozenSource {
   }
 
   async ticket() {
+    return this.send();
+  }
+
+  async visit() {
     return this.send();
   }
 

@@ -26,7 +26,9 @@ from .guard import Guard
 from .openapi import TITLE, describe
 from .problems import MEDIA_TYPE, Problem, problem, problem_of
 from .routes.mcp import Endpoint
+from .routes.optuna import Dashboard
 from .service import Service
+from .visits import PATH
 
 ERRORS = (SearchError, StorageError, SpaceError, ObjectiveError, OSError, Problem, Exception)
 BY_STATUS = {400: "malformed", 404: "not-found", 405: "method-not-allowed", 413: "too-large"}
@@ -34,7 +36,7 @@ BY_STATUS = {400: "malformed", 404: "not-found", 405: "method-not-allowed", 413:
 
 def make_app(service: Service) -> FastAPI:
     """The application of a service. Its guard is a part of it."""
-    tools = Endpoint()
+    tools, dashboard = Endpoint(), Dashboard()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -46,6 +48,7 @@ def make_app(service: Service) -> FastAPI:
             yield
         finally:
             await tools.close()
+            dashboard.close()
             for part in reversed(started):
                 part.stop()
 
@@ -63,6 +66,7 @@ def make_app(service: Service) -> FastAPI:
     for router in routes.ROUTERS:
         app.include_router(router)
     app.router.routes.append(Route("/mcp", tools, methods=["POST"]))
+    app.router.routes += [Route(PATH, dashboard), Route(f"{PATH}/{{path:path}}", dashboard)]
     for error in ERRORS:
         app.add_exception_handler(error, _answer)
     app.add_exception_handler(Unchanged, unchanged)

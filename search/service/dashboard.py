@@ -1,4 +1,4 @@
-"""Serves optuna-dashboard on this machine: read-only unless asked, and closed to other websites.
+"""optuna-dashboard as an application, and on a port of this machine: read-only unless asked.
 
 optuna-dashboard has no password, so any page in the user's browser could reach it: by a form posted to
 localhost, by a name that resolves to 127.0.0.1 (DNS rebinding), or by an uploaded HTML artifact that runs as
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from socketserver import ThreadingMixIn
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -37,6 +38,7 @@ from ...storage.files import RunsArtifactStore
 from ...storage.in_memory import REVIVED
 from ...storage.workspace import Workspace
 from ..errors import SearchError
+from .front_end import under
 
 if TYPE_CHECKING:
     from optuna.artifacts._protocol import ArtifactStore
@@ -69,7 +71,8 @@ def serve(
         ending.callback(storage.engine.dispose)
         server = ending.enter_context(_listen(host, port))
         port = server.server_port  # the free one where it was 0
-        server.set_app(application(storage, runs=workspace.runs, host=host, port=port, write=write))
+        app = application(storage, runs=workspace.runs)
+        server.set_app(guarded(app, hosts=allowed_hosts(host, port), write=write))
         shown = "localhost" if host in ANY_ADDRESS else _in_url(host)
         rights = "changes allowed" if write else "read-only; --write allows changes"
         announce(f"optuna-dashboard at http://{shown}:{port} ({rights}; Ctrl-C ends it)")
@@ -83,15 +86,16 @@ def application(
     storage: BaseStorage | str,
     *,
     runs: Path,
-    host: str,
-    port: int,
-    write: bool,
+    at: str = "",
     artifacts: ArtifactStore | None = None,
 ) -> WSGIApplication:
-    """Build the guarded dashboard over a storage or the URL of one, to be served at `host` and `port`.
+    """Build the dashboard over a storage or the URL of one, without what its files could do to its readers.
 
-    Artifacts are the trials' files under `runs`, unless another store is given.
+    `at` is the path of the website where it is served: "" or as "/optuna". Artifacts are the trials' files
+    under `runs`, unless another store is given. Whoever serves it also decides who reaches it: `guarded`.
+    Raises `SearchError` where this optuna-dashboard cannot be served at a path.
     """
+    front = under(at) if at else None
     opened = open_storage(storage) if isinstance(storage, str) else storage
     if artifacts is None:
         artifacts = _TrialFiles(runs)
@@ -99,11 +103,16 @@ def application(
     def build() -> WSGIApplication:
         # `get_storage` adds Optuna's cache: refreshing a long study costs a quarter. It also takes away the
         # dashboard's page that upgrades the schema of a bare `RDBStorage`.
-        app: WSGIApplication = optuna_dashboard.wsgi(optuna.storages.get_storage(opened), artifacts)
+        # `base_url` is what its links to artifacts begin with, in JupyterLab and here.
+        app: WSGIApplication = optuna_dashboard.wsgi(
+            optuna.storages.get_storage(opened),
+            artifacts,
+            jupyterlab_extension_context=SimpleNamespace(base_url=at),
+        )
         return app
 
     app = _Current(opened, build) if isinstance(opened, RDBStorage) else build()
-    return guarded(app, hosts=allowed_hosts(host, port), write=write)
+    return _tamed(app if front is None else front.before(app))
 
 
 def allowed_hosts(host: str, port: int) -> frozenset[str]:
@@ -126,43 +135,55 @@ class _TrialFiles(RunsArtifactStore):
             raise bottle.HTTPResponse("there is no such file\n", 404) from error
 
 
-def guarded(app: WSGIApplication, *, hosts: frozenset[str], write: bool) -> WSGIApplication:
-    """Wrap the dashboard so that only its own pages reach it and, without `write`, only to read.
+def _tamed(app: WSGIApplication) -> WSGIApplication:
+    """Wrap the dashboard so that no answer can be framed or read by other sites, or is a traceback.
 
-    A foreign `Host` is answered 403, so is a change another website asks for, and every change 405 where
-    `write` is not set. No answer can be framed or read by other sites, and artifacts that might run script
-    are downloaded.
+    Artifacts that might run script are downloaded.
     """
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         environ.setdefault("HTTP_ACCEPT_ENCODING", "identity")  # the dashboard fails without the header
-        artifact = environ["PATH_INFO"].startswith("/artifacts/")
-
-        def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Callable[[bytes], object]:
-            return start_response(status, _hardened(headers, artifact and status[:3] == "200"), *exc_info)
-
-        refusal = _refusal(environ, hosts, write)
+        start = _hardening(start_response, artifact=environ["PATH_INFO"].startswith("/artifacts/"))
+        refusal = _malformed(environ)
         return _say(environ, start, *refusal) if refusal else app(environ, start)
 
     return answer
 
 
-def _refusal(environ: WSGIEnvironment, hosts: frozenset[str], write: bool) -> tuple[str, str] | None:
-    """The status and the reason with which a request is refused; None lets it pass.
+def guarded(app: WSGIApplication, *, hosts: frozenset[str], write: bool) -> WSGIApplication:
+    """Wrap the dashboard so that only its own pages reach it and, without `write`, only to read.
 
-    What the dashboard would answer with a traceback is refused too.
+    A foreign `Host` is answered 403, so is a change another website asks for, and every change 405 where
+    `write` is not set.
     """
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        refusal = _refusal(environ, hosts, write)
+        if refusal is None:
+            return app(environ, start_response)
+        return _say(environ, _hardening(start_response), *refusal)
+
+    return answer
+
+
+def _malformed(environ: WSGIEnvironment) -> tuple[str, str] | None:
+    """The status and the reason for a request that the dashboard would answer with a traceback."""
     try:
         environ["PATH_INFO"].encode("latin-1").decode()
     except UnicodeDecodeError:  # the dashboard drops such bytes and would see another path than we do
         return "400 Bad Request", "the path is not UTF-8"
-    if environ.get("HTTP_HOST", "").lower() not in hosts:
-        return "403 Forbidden", f"this dashboard answers only at {', '.join(sorted(hosts))}"
     after = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True).get("after", ["0"])
     if not all(re.fullmatch("[0-9]{1,9}", number) for number in after):
         return "400 Bad Request", "after is a number of trials"
     if re.search("[0-9]{19}", environ["PATH_INFO"]) and environ["PATH_INFO"].startswith(("/api/", "/csv/")):
         return "404 Not Found", "no study and no trial has such a number"
+    return None
+
+
+def _refusal(environ: WSGIEnvironment, hosts: frozenset[str], write: bool) -> tuple[str, str] | None:
+    """The status and the reason for a request of who may not ask for this; None lets it pass."""
+    if environ.get("HTTP_HOST", "").lower() not in hosts:
+        return "403 Forbidden", f"this dashboard answers only at {', '.join(sorted(hosts))}"
     if environ["REQUEST_METHOD"] in READING:
         return None
     # Browsers send at least one of these with a change; curl and its like send none and pass.
@@ -174,6 +195,13 @@ def _refusal(environ: WSGIEnvironment, hosts: frozenset[str], write: bool) -> tu
     if not write:
         return "405 Method Not Allowed", "this dashboard is read-only; start it with --write to allow changes"
     return None
+
+
+def _hardening(start_response: StartResponse, artifact: bool = False) -> StartResponse:
+    def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Callable[[bytes], object]:
+        return start_response(status, _hardened(headers, artifact and status[:3] == "200"), *exc_info)
+
+    return start
 
 
 def _hardened(headers: list[tuple[str, str]], artifact: bool) -> list[tuple[str, str]]:

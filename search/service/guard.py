@@ -1,7 +1,8 @@
 """What every request passes before a route sees it: who asks, from where, and how much.
 
-Nothing ambient opens the service: there are no cookies, a token is needed on loopback too, and a browser's
-page of another origin may change nothing. What is allowed is listed; all else is refused.
+Nothing ambient opens the service: a token is needed on loopback too, the one cookie reads optuna-dashboard
+and opens nothing else, and a browser's page of another origin may change nothing. What is allowed is listed;
+all else is refused.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from starlette.requests import cookie_parser
+
 from ..backends.remote.leases import FORM as LEASE
 from . import metrics
 from .problems import MEDIA_TYPE, Problem, problem, problem_of
 from .tokens import FORM, Caller, InvalidToken
+from .visits import HOURS, is_below
 
 if TYPE_CHECKING:
     from .service import Service
@@ -97,6 +101,8 @@ class Guard:
             if caller := self.service.tickets.take(ticket[0], request.path):
                 return caller
             raise self._failed(request, "the link was used already, or has expired")
+        if not given and is_below(request.path):
+            return self._visitor(request)
         if not given:
             raise problem("token-missing", "send the header Authorization: Bearer hps_...")
         kind, _, text = given[0].partition(" ")
@@ -106,6 +112,16 @@ class Guard:
             return self.service.tokens.verify(text.strip())
         except InvalidToken as error:
             raise self._failed(request, str(error)) from error
+
+    def _visitor(self, request: _Request) -> Caller:
+        """Who looks at optuna-dashboard with the cookie of a visit. Raises `Problem`."""
+        cookies = cookie_parser("; ".join(request.all("cookie")))
+        visitor = self.service.visits.reader(cookies.get(self.service.visits.cookie, ""))
+        # Another port of this host is the same site, and its pages' requests come with the cookie.
+        if visitor is None or request.one("sec-fetch-site") not in ("", "same-origin", "none"):
+            told = f"open optuna-dashboard from the page: a visit ends after {HOURS} hours, or with its token"
+            raise problem("token-missing", told, reason=told)  # which the dashboard shows
+        return visitor
 
     def _failed(self, request: _Request, detail: str) -> Problem:
         """A wrong token; the eleventh in a minute from an address is told to wait.

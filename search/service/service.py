@@ -21,6 +21,7 @@ from .queue.reconciler import Reconciler
 from .relay import Relay
 from .tickets import Tickets
 from .tokens import Tokens
+from .visits import Visits
 from .watching import Watch
 
 
@@ -48,6 +49,7 @@ class Service:
     home: Home
     settings: Settings
     tokens: Tokens
+    visits: Visits  # of browsers to optuna-dashboard
     watch: Watch  # what changes in studies
     queue: Reconciler  # what is wanted of studies, and what is done for it
     relay: Relay  # the way from remote workers to drivers
@@ -78,11 +80,13 @@ class Service:
             targets = targets_of(settings.notify)
         except UsageError as error:
             raise UsageError(f"notify in serve.yaml: {error}", code=error.code) from error
+        tokens = Tokens(home)
         service = cls(
             workspace,
             home,
             settings,
-            Tokens(home),
+            tokens,
+            Visits(tokens),
             watch,
             queue=queue,
             relay=Relay(workspace, home),

@@ -52,6 +52,7 @@ class Caller:
     name: str
     scopes: frozenset[Scope]
     studies: tuple[str, ...] = ()  # patterns of the names they may see; none: all of them
+    token: str = ""  # the id of theirs
 
     def may_see(self, study: str) -> bool:
         """Whether a study is one of theirs."""
@@ -134,12 +135,11 @@ class Tokens:
         if form is None:
             raise InvalidToken("this is no token: one looks like hps_0a1b2c3d_ and 43 characters more")
         kept = self._own.get(form[1]) or self._current().get(form[1])
-        if kept is None or not hmac.compare_digest(kept.hash, _hash(text)):
-            raise InvalidToken("this token is unknown here: it was revoked, or is another server's")
-        if kept.expires <= time.time():
-            raise InvalidToken(f'the token "{kept.token.name}" expired at {kept.token.expires}')
-        token = kept.token
-        return Caller(token.name, HAS[token.scope], token.studies)
+        return _holder(kept if kept is not None and hmac.compare_digest(kept.hash, _hash(text)) else None)
+
+    def holder(self, id: str) -> Caller:
+        """Who has the token of this id. Raises `InvalidToken` where it has been revoked, or has expired."""
+        return _holder(self._own.get(id) or self._current().get(id))
 
     def list(self) -> TokenList:
         """All tokens that are kept, the expired ones too."""
@@ -190,6 +190,15 @@ class Tokens:
             if time.monotonic() > deadline:
                 raise SearchError(f"another program keeps {self.home.tokens} locked", code="home")
             time.sleep(0.02)
+
+
+def _holder(kept: _Kept | None) -> Caller:
+    if kept is None:
+        raise InvalidToken("this token is unknown here: it was revoked, or is another server's")
+    token = kept.token
+    if kept.expires <= time.time():
+        raise InvalidToken(f'the token "{token.name}" expired at {token.expires}')
+    return Caller(token.name, HAS[token.scope], token.studies, token.id)
 
 
 def _made(name: str, scope: Scope, studies: Sequence[str], seconds: float | None) -> tuple[_Kept, str]:

@@ -12,6 +12,7 @@ import { Bars } from "hpsearch/parts/bars.js";
 import { Course } from "hpsearch/parts/course.js";
 import { Curves } from "hpsearch/parts/curves.js";
 import { Ladder } from "hpsearch/parts/ladder.js";
+import { OptunaDashboard } from "hpsearch/parts/optuna.js";
 import { Parallel } from "hpsearch/parts/parallel.js";
 import { Pick } from "hpsearch/parts/picked.js";
 import { Slices } from "hpsearch/parts/slices.js";
@@ -55,7 +56,7 @@ function Found({ report, trials, tab, go }) {
     <nav class="tabs" aria-label="Parts of the study">${TABS.map(
       ([key, label]) => html`<a key=${key} href=${`${href("studies", study)}${key && `?tab=${key}`}`} aria-current=${key === tab ? "page" : null}>${label}</a>`,
     )}
-      <a href=${href("studies", study, "winner")}>Winner</a><a href=${href("studies", study, "report")}>Report</a></nav>
+      <a href=${href("studies", study, "winner")}>Winner</a><a href=${href("studies", study, "report")}>Report</a><${OptunaDashboard} study=${study} /></nav>
     ${trials.problem && html`<${Trouble} problem=${trials.problem} />`}
     ${tab === "trials" ? html`<${Trials} ...${shared} />` : tab === "parameters" ? html`<${Parameters} ...${shared} />` : tab === "time" ? html`<${Time} ...${shared} />` : html`<${Overview} ...${shared} />`}
   `;

@@ -121,7 +121,7 @@ def test_odd_names_are_good_for_every_command(cli: Call, tmp_path: Path) -> None
         exported = cli("export", name, "-o", "best.yaml", "--force")
         assert exported[0] == 0, exported
         assert json.loads(cli("best", name, "--json")[1])["value"] == 1.0
-    app = application(storage, runs=Path("runs"), host="127.0.0.1", port=8080, write=False)
+    app = application(storage, runs=Path("runs"))
 
     def get(path: str) -> tuple[str, bytes]:
         environ: dict[str, Any] = {"PATH_INFO": path, "HTTP_HOST": "localhost:8080"}

@@ -24,7 +24,7 @@ from optuna.storages import InMemoryStorage, RDBStorage
 from optuna_dashboard import save_note
 
 from hpsearch.search.errors import SearchError
-from hpsearch.search.service.dashboard import allowed_hosts, application, serve
+from hpsearch.search.service.dashboard import allowed_hosts, application, guarded, serve
 from hpsearch.storage import StorageError
 from hpsearch.storage.live import LiveStorage
 from hpsearch.storage.workspace import Workspace
@@ -109,8 +109,8 @@ def build(folder: Path) -> Iterator[Callable[..., Call]]:
         opened.append(RDBStorage(f"sqlite:///{file}"))
         (folder / "artifacts").mkdir(exist_ok=True)
         store = FileSystemArtifactStore(folder / "artifacts")  # takes files of every type
-        app = application(opened[-1], runs=folder, host="127.0.0.1", port=8080, write=write, artifacts=store)
-        return caller(app)
+        app = application(opened[-1], runs=folder, artifacts=store)
+        return caller(guarded(app, hosts=allowed_hosts("127.0.0.1", 8080), write=write))
 
     yield build
     for storage in opened:
@@ -395,10 +395,8 @@ def test_a_new_file_under_the_old_name_is_read(build: Callable[..., Call], own: 
 
 def test_any_storage_and_artifact_store_may_be_given(tmp_path: Path) -> None:
     store = FileSystemArtifactStore(tmp_path)
-    app = application(
-        InMemoryStorage(), runs=tmp_path / "runs", host="::1", port=80, write=False, artifacts=store
-    )
-    assert caller(app)("/api/studies", HTTP_HOST="[::1]")[0] == 200
+    app = application(InMemoryStorage(), runs=tmp_path / "runs", artifacts=store)
+    assert caller(app)("/api/studies")[0] == 200
     assert not (tmp_path / "runs").exists()
 
 

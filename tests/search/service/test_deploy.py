@@ -262,17 +262,22 @@ def nginx(folder: Path, port: int) -> Iterator[tuple[int, ssl.SSLContext]]:
 
 @contextmanager
 def through(
-    context: ssl.SSLContext, port: int, token: str | None, path: str
+    context: ssl.SSLContext, port: int, token: str | None, path: str, body: Any = None, **headers: str
 ) -> Iterator[http.client.HTTPResponse]:
-    """An answer through the proxy, whose name leads to this machine."""
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    """An answer through the proxy, whose name leads to this machine. A body is posted."""
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
     with (
         socket.create_connection(("127.0.0.1", port), timeout=20) as plain,
         context.wrap_socket(plain, server_hostname="lab.example.org") as stream,
         closing(http.client.HTTPSConnection("lab.example.org", timeout=20)) as connection,
     ):
         connection.sock = stream
-        connection.request("GET", path, headers=headers)
+        if body is None:
+            connection.request("GET", path, headers=headers)
+        else:
+            headers |= {"Content-Type": "application/json", "Origin": "https://lab.example.org"}
+            connection.request("POST", path, json.dumps(body), headers)
         with connection.getresponse() as answer:
             yield answer
 
@@ -301,3 +306,12 @@ def test_a_server_behind_nginx_has_its_prefix_and_streams(tmp_path: Path) -> Non
         with through(tls, port, link["token"], "/hpsearch/v1/events") as events:
             assert events.status == 200
             assert events.read1(1), "the first event is not held back"
+        with through(tls, port, link["token"], "/hpsearch/v1/visits", {}) as visit:
+            cookie, _, about = visit.headers["set-cookie"].partition(";")
+            place = json.load(visit)["link"]
+        assert {"Secure", "HttpOnly", "Path=/hpsearch/optuna"} <= {each.strip() for each in about.split(";")}
+        with through(tls, port, None, place, Cookie=cookie) as dashboard:
+            loaded = re.findall(r'(?:src|href)="([^"]+)"', dashboard.read().decode())
+        for path in (*loaded, "/hpsearch/optuna/api/studies"):
+            with through(tls, port, None, path, Cookie=cookie) as file:
+                assert path.startswith("/hpsearch/optuna/") and file.status == 200, path
