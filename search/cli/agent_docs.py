@@ -165,10 +165,10 @@ def page(commands: Mapping[str, Any]) -> str:
     from ...spaces.samplers import SAMPLERS
     from ...spaces.stopping import METHODS
     from ..operations.export import Form
-    from ..service.mcp.words import EVIDENCE
+    from ..operations.winner import STATUSES
 
     told = {
-        "EVIDENCE": "\n".join(f"   - {line}" for line in EVIDENCE.values()),
+        "EVIDENCE": "\n".join(f"   - {status}: {meaning}" for status, meaning in STATUSES.items()),
         "FORMS": ", ".join(get_args(Form)),
         "OBJECTIVES": "\n".join(f"- `{name}`: {describe_objective(name).summary}" for name in BUILT_IN),
         "SAMPLERS": ", ".join(SAMPLERS),

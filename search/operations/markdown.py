@@ -12,16 +12,9 @@ from ..results.report import StudyReport, study_report
 from ..results.study import StudySnapshot
 from ..trials.yaml_text import block_of
 from .export import export
-from .winner import Status, Winner, winner_of
+from .winner import Winner, winner_of
 
 FAILURES = 10  # reasons that are told
-STATUS: dict[Status, str] = {
-    "confirmed": "confirmed by training it again",
-    "tie": "confirmed, with ties",
-    "baseline": "no better than the baseline",
-    "unconfirmed": "not confirmed: a value that was picked as the best of many flatters",
-    "none": "no trial has run to its end",
-}
 
 
 def study_in_markdown(result: StudySnapshot, provenance: dict[str, Any]) -> str:
@@ -56,7 +49,7 @@ def _given(content: Any) -> Any:
 
 
 def _head(told: StudyReport, winner: Winner) -> Iterator[str]:
-    yield f"**{STATUS[winner.status]}**" + (f": {_text(told.comparison)}." if told.comparison else ".")
+    yield f"**{winner.verdict}.** {winner.why}"
     yield ""
     used = counted(round(told.trials.used), "trial")
     ran = ", ".join(f"{count} {state}" for state, count in told.states.items())
@@ -74,6 +67,8 @@ def _winner(told: StudyReport, winner: Winner) -> Iterator[str]:
         rows.append((f"{told.metric} to expect", _interval(winner.value)))
     if winner.gain is not None:
         rows.append(("gain over the baseline", _interval(winner.gain)))
+    elif winner.comparison is not None:
+        rows.append(("beside the baseline", _cell(winner.comparison)))
     if winner.ties:
         rows.append(("may be as good", ", ".join(f"trial {number}" for number in winner.ties)))
     yield from _table(("", ""), rows)

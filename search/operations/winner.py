@@ -17,6 +17,7 @@ from ...storage.inside import files_inside, open_inside
 from ...storage.locks import driver_running
 from ...storage.workspace import Workspace
 from ..errors import SearchError
+from ..formatting import counted
 from ..results.confirmation import Candidate, Interval, candidates_of
 from ..results.next_steps import confirmation_changes, steps_of_search, winner_steps
 from ..results.sentences import against, audit_of, confirmation
@@ -25,20 +26,24 @@ from ..trials.export import document, render
 from ..values import NextStep, Value, plain
 
 Status = Literal["confirmed", "tie", "baseline", "unconfirmed", "none"]
+STATUSES: dict[Status, str] = {  # what each means
+    "confirmed": "it was trained again with new seeds, and is better than all others",
+    "tie": "it was trained again with new seeds, and others may be as good",
+    "baseline": "it is the baseline, or is not shown to be better than that",
+    "unconfirmed": "it has the best value of the search, which flatters it; it was not trained again",
+    "none": "no trial has run to its end",
+}
 FROM_1980 = (1980, 1, 1, 0, 0, 0)  # the time of every file in a zip, so that equal winners are equal bytes
 
 
 @dataclass(frozen=True)
 class Winner(Value):
-    """The winner of a study, and what it rests on.
-
-    `confirmed`: trained again with new seeds, and better than all others. `tie`: others may be as good.
-    `baseline`: it is the baseline, or not shown to be better than that. `unconfirmed`: it has the best value
-    of the search, which flatters. `none`: no trial is complete.
-    """
+    """The winner of a study, and what it rests on."""
 
     study: str
-    status: Status
+    status: Status  # how sure it is: see `STATUSES`
+    verdict: str  # the same in a few words
+    why: str  # and in a sentence
     metric: str
     goal: str
     trial: int | None
@@ -79,6 +84,8 @@ def winner_of(result: StudyResult) -> Winner:
     found = Winner(
         study=result.name,
         status="none",
+        verdict="No winner",
+        why="No trial has run to its end.",
         metric=result.spec.metric,
         goal=result.spec.goal,
         trial=None,
@@ -101,11 +108,39 @@ def winner_of(result: StudyResult) -> Winner:
         found, status="unconfirmed", trial=best.number, params=best.config or {}, searched=best.value
     )
     if confirmed is None or confirmed.winner != best.number:
-        return found
+        return in_words(found)
     gain, ties = confirmed.gain, confirmed.ties
     is_no_better = best.is_baseline or (gain is not None and gain.low <= 0)
     status: Status = "baseline" if is_no_better else "tie" if ties else "confirmed"
-    return replace(found, status=status, value=confirmed.value, gain=gain, ties=ties, seeds=confirmed.seeds)
+    return in_words(
+        replace(found, status=status, value=confirmed.value, gain=gain, ties=ties, seeds=confirmed.seeds)
+    )
+
+
+def in_words(found: Winner) -> Winner:
+    """A winner with the words for how sure it is."""
+    trial, again = f"Trial {found.trial}", f"trained again with {counted(found.seeds, 'new seeds')}"
+    is_baseline = found.trial == found.baseline
+    if found.status == "confirmed":
+        better = ", and better than the baseline" if found.gain is not None else ""
+        words = "Confirmed", f"{trial} is the best of those {again}{better}."
+    elif found.status == "tie":
+        *others, last = (str(number) for number in found.ties)
+        ties = f"trials {', '.join(others)} and {last}" if others else f"trial {last}"
+        words = "A tie", f"{trial} came out first, but {ties} may be as good: all were {again}."
+    elif found.status == "baseline" and is_baseline:
+        words = "The baseline", f"{trial} is the baseline, and nothing was better: all were {again}."
+    elif found.status == "baseline":
+        words = (
+            "No better than the baseline",
+            f"{trial}, {again}, is not shown to be better than the baseline.",
+        )
+    else:
+        end = "lowest" if found.goal == "minimize" else "highest"
+        which = f"{trial}, the baseline," if is_baseline else trial
+        flatters = f"{which} has the {end} value of the search, which flatters it: it was not trained again."
+        words = "Not confirmed", flatters
+    return replace(found, verdict=words[0], why=words[1])
 
 
 def winner_zip(

@@ -178,7 +178,7 @@ function Studies({ studies, onDrop }) {
   const lines = useMemo(() => studies.filter(({ value }) => value.curve?.found.length).map(({ name, look: its, href: to, value }) => stairs(name, its, to, value.curve, by)), [studies, by]);
   const words = (lists) => (lists.length ? lists.map((each) => html`<div>${each}</div>`) : "–");
   const rows = [
-    ["winner", ({ winner }) => (winner ? html`${{ none: "none yet", unconfirmed: "not confirmed" }[winner.status] ?? winner.status}${winner.trial === null ? "" : html`, <a href=${href("studies", winner.study, "winner")}>trial ${winner.trial}</a>`}` : "–")],
+    ["winner", ({ winner }) => (winner ? html`${winner.verdict.toLowerCase()}${winner.trial === null ? "" : html`, <a href=${href("studies", winner.study, "winner")}>trial ${winner.trial}</a>`}` : "–")],
     [`expected ${metric ?? "value"}`, ({ winner }) => (winner?.value ? html`<${Estimate} of=${winner.value} />` : "–")],
     ["what the search saw of it", ({ winner, report }) => number(winner?.searched ?? report.best?.value) || "–"],
     ["gain over its baseline", ({ winner }) => (winner?.gain ? html`<${Estimate} of=${winner.gain} digits=${4} />` : "–")],

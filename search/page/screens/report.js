@@ -18,14 +18,6 @@ import { Endings, Facts, Figures, Importance } from "hpsearch/screens/study.js";
 export const path = "studies/:study/report";
 export const title = ({ study }) => `Report on ${study}`;
 
-const STATUS = {
-  confirmed: "confirmed by training it again",
-  tie: "confirmed, but others may be as good",
-  baseline: "no better than the baseline",
-  unconfirmed: "not confirmed: the best of many values flatters",
-  none: "no trial has run to its end",
-};
-
 export function Screen({ params: { study } }) {
   const report = useAnswer(ofStudy(study), { kinds: ["study", "best"], study });
   const winner = useAnswer(ofStudy(study, "winner"), { kinds: ["study", "best"], study });
@@ -77,7 +69,7 @@ function WinnerCard({ report, winner, trials }) {
   const rows = Object.entries(winner.params);
   return html`<section class="card" aria-labelledby="winner">
     <h2 id="winner">${winner.trial === null ? "No winner" : html`The winner: <a href=${href("studies", winner.study, "trials", winner.trial)}>trial ${winner.trial}</a>`}</h2>
-    <p><b>${STATUS[winner.status]}</b>${report.comparison ? `: ${report.comparison}` : ""}</p>
+    <p><b>${winner.verdict}.</b> ${winner.why}</p>
     ${winner.trial !== null && html`
       <dl class="facts-list">
         ${winner.value && html`<div><dt>${winner.metric} to expect</dt><dd class="num">${interval(winner.value)}</dd></div>`}

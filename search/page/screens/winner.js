@@ -49,32 +49,11 @@ function None({ found }) {
     <//>`;
 }
 
-/** `6`, `6 and 34`, `6, 34 and 51`. */
-const listed = (numbers) => (numbers.length < 2 ? numbers.join() : `${numbers.slice(0, -1).join(", ")} and ${numbers.at(-1)}`);
-
-/** How sure it is, in words that come before any value. */
-function verdict({ status, trial, ties, baseline, seeds, gain, goal }) {
-  const again = `trained again with ${counted(seeds, "new seeds")}`;
-  switch (status) {
-    case "confirmed":
-      return ["Confirmed", `Trial ${trial} is the best of those ${again}${gain ? ", and better than the baseline" : ""}.`];
-    case "tie":
-      return ["A tie", `Trial ${trial} came out first, but ${ties.length === 1 ? "trial" : "trials"} ${listed(ties)} may be as good: all were ${again}.`];
-    case "baseline":
-      return trial === baseline
-        ? ["The baseline", `Nothing was better than the baseline, trial ${trial}, ${seeds ? `when it was ${again}` : "in the search"}.`]
-        : ["No better than the baseline", `Trial ${trial}, ${again}, is not shown to be better than the baseline.`];
-    default:
-      return ["Not confirmed", `Trial ${trial} has the ${goal === "minimize" ? "lowest" : "highest"} value of the search, which flatters it: it was not trained again${trial === baseline ? ", and it is the baseline" : ""}.`];
-  }
-}
-
 function Found({ found }) {
-  const { study, trial, status } = found;
-  const [sure, why] = verdict(found);
+  const { study, trial, status, verdict, why } = found;
   return html`
     <div class="title">
-      <h1>${sure}</h1><span class=${`badge ${status}`}>${status}</span>
+      <h1>${verdict}</h1><span class=${`badge ${status}`}>${status}</span>
       <p class="why">${why}${runs(found) ? " The search goes on, so this may change." : ""}</p>
     </div>
     <${Figures} found=${found} />

@@ -386,7 +386,7 @@ class Tools:
         """Export the winner's configuration as text, after a line that says how sure it is."""
         found = self.place(winners.winner, study=study)
         made = self.place(export.export, study=study, form=form, trial=trial)
-        sure = words.EVIDENCE[found.status] if made.trial == found.trial else "not the winner"
+        sure = f"{found.status}. {found.why}" if made.trial == found.trial else "not the winner"
         lines = [f"# trial {made.trial} of {study} ({made.state}); evidence: {sure}"]
         lines += [f"# lost in this form: {name}: {why}" for name, why in made.lost.items()]
         return _text([*lines, *_fill(made.to_fill), made.text])

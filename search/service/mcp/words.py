@@ -26,13 +26,6 @@ if TYPE_CHECKING:
 MOST_ROWS = 50
 MOST_POINTS = 12  # of a curve
 MOST_LINES = 8  # of a traceback
-EVIDENCE = {
-    "confirmed": "confirmed: it was trained again with new seeds, and is better than all others",
-    "tie": "a tie: it was trained again with new seeds, and others may be as good",
-    "baseline": "no gain: it is the baseline, or is not shown to be better than it",
-    "unconfirmed": "unconfirmed: it has the best value of the search, which flatters it; not trained again",
-    "none": "none: no trial has run to its end",
-}
 TOOL_OF = {  # by operation: its tool, and the arguments that it has there
     "show": "show_study",
     "show --trial": "show_trial",
@@ -110,11 +103,9 @@ def moment(found: Moment | None) -> str:
 
 def evidence(found: Winner) -> Iterator[str]:
     """How sure a winner is, then its value."""
-    yield f"evidence: {EVIDENCE[found.status]}"
+    yield f"evidence: {found.status}. {found.why}"
     if found.trial is None:
         return
-    if found.ties:
-        yield f"as good may be: trials {', '.join(map(str, found.ties))}"
     best = f"trial {found.trial}: {found.metric} ({found.goal})"
     if found.value is None:
         yield f"{best} {number(found.searched)} in the search"
@@ -245,7 +236,7 @@ def trial(report: TrialReport, history: TrialHistory) -> Iterator[str]:
 
 def comparison(trials: Sequence[TrialReport], found: Winner) -> Iterator[str]:
     """Trials side by side: what differs first."""
-    yield f"evidence of the winner: {EVIDENCE[found.status]}"
+    yield f"evidence of the winner: {found.status}. {found.why}"
     yield "one training each tells little of which is better"
     heads = ["", *(f"trial {each.row.number}" for each in trials)]
     names = list(dict.fromkeys(name for each in trials for name in each.row.params))

@@ -103,7 +103,7 @@ def test_several_studies_are_compared_and_each_is_there_once(workspace: Workspac
 
 def test_markdown_for_a_pull_request(workspace: Workspace) -> None:
     text = report(workspace=workspace, study=["first"], form="md").text
-    assert text.startswith("# first\n\n**not confirmed")
+    assert text.startswith("# first\n\n**Not confirmed.** Trial ")
     assert "| `kind` | `c` | choice of a\\|b, c |" in text or "a\\|b" in text
     assert "<script>" not in text and "&lt;script>" in text
     assert text.count("<details>") == text.count("</details>") == 2

@@ -27,6 +27,8 @@ from hpsearch.search.results.study import space_of
 from hpsearch.search.service.home import Home, Settings
 from hpsearch.search.service.service import Service
 from hpsearch.spaces import Spec
+from hpsearch.storage.database import open_tables
+from hpsearch.storage.told import Notice, Told, change_told
 from hpsearch.storage.workspace import Workspace
 
 from ...support.browsing import complaints, see
@@ -402,6 +404,8 @@ def test_a_winner_says_how_sure_it_is_and_is_downloaded(
 def test_a_report_shows_a_trial_a_winner_and_a_comparison(
     chrome: webdriver.Chrome, served: Served, tmp_path: Path
 ) -> None:
+    waiting = Told(pending=(Notice("1", {"type": "end_moved"}),))
+    change_told(open_tables(served.service.workspace.url), "tuned", "slack", lambda _: waiting)
     written = report.report(workspace=served.service.workspace, study=["tuned"])
     (tmp_path / "report.html").write_text(written.text)
     chrome.get("about:blank")
@@ -409,6 +413,7 @@ def test_a_report_shows_a_trial_a_winner_and_a_comparison(
     chrome.get((tmp_path / "report.html").as_uri())
     for place, wanted in (
         ("/studies/tuned/trials/0", ("Trial 0", "baseline", "The baseline of the space", "Curve")),
+        ("/studies/tuned", ("What it says", "slack could not be notified yet: end moved.")),
         ("/studies/tuned/winner", ("How it was confirmed", "2 new seeds", "hpsearch export tuned", "Recipe")),
         ("/compare?of=tuned:0,tuned:1", ("trial 0", "trial 1", "the same in all")),
     ):
