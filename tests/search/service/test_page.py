@@ -28,6 +28,7 @@ from hpsearch.search.service.home import Home, Settings
 from hpsearch.search.service.service import Service
 from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_tables
+from hpsearch.storage.studies import study_keys
 from hpsearch.storage.told import Notice, Told, change_told
 from hpsearch.storage.workspace import Workspace
 
@@ -130,6 +131,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         )
         search.start()
         try:
+            wait_for(lambda: "moving" in study_keys(open_tables(workspace.url)))
             yield found
         finally:
             found.go_on(8)
@@ -404,7 +406,7 @@ def test_a_winner_says_how_sure_it_is_and_is_downloaded(
 def test_a_report_shows_a_trial_a_winner_and_a_comparison(
     chrome: webdriver.Chrome, served: Served, tmp_path: Path
 ) -> None:
-    waiting = Told(pending=(Notice("1", {"type": "end_moved"}),))
+    waiting = Told(pending=(Notice("1", {"type": "end_moved", "data": {}}),))
     change_told(open_tables(served.service.workspace.url), "tuned", "slack", lambda _: waiting)
     written = report.report(workspace=served.service.workspace, study=["tuned"])
     (tmp_path / "report.html").write_text(written.text)
