@@ -75,3 +75,6 @@ export function setting(value) {
   if (typeof value === "number") return number(value);
   return typeof value === "string" ? value : JSON.stringify(value);
 }
+
+/** Words that go on from something, as a sentence of their own. */
+export const sentence = (/** @type {string} */ text) => text && `${text[0].toUpperCase()}${text.slice(1)}${/[.:]$/.test(text) ? "" : "."}`;

@@ -135,7 +135,7 @@ class StudyReport(Value):
     seconds: Spent
     consumed: Spent  # in the study's resource
     exhausted: bool  # every configuration of the space has been tried
-    without_stopping: int | None  # what its ended trials would have consumed
+    without_stopping: int | None  # what its ended trials would have consumed, but for those that failed
     best: TrialRow | None
     baseline: TrialRow | None
     comparison: str | None  # of the best with the baseline, in words
@@ -189,7 +189,9 @@ def study_report(result: StudyResult) -> StudyReport:
         seconds=Spent(elapsed, budget.time),
         consumed=Spent(consumed_in(result), budget.samples),
         exhausted=complete,
-        without_stopping=None if last is None else last * sum(trial.has_ended for trial in every),
+        without_stopping=None
+        if last is None
+        else last * sum(trial.has_ended and trial.state != "fail" for trial in every),
         best=None if best is None else trial_row(best),
         baseline=None if baseline is None else trial_row(baseline),
         comparison=None if best is None else against(baseline, best, result.confirmed),

@@ -82,7 +82,7 @@ export function Curves({ rows, curves, metric, resource, searched, logs, rungs =
       <label><input type="checkbox" checked=${useLog} disabled=${!positive} onChange=${(event) => setLog(event.target.checked)} /> log</label>
       <${Legend} inks=${inks} by=${by} also=${best === null ? [] : [[`best, trial ${best}`, ink("orange")]]} />
     </div>
-    <${Plot} x=${x} y=${y} yLog=${useLog} xLabel=${resource} yLabel=${metric} height=${height} stamp=${[base, by, inks.classes.join(), inks.ends?.join(), rungs.join()]} draw=${draw} over=${over} near=${nearest} onNear=${setNear}
+    <${Plot} whole x=${x} y=${y} yLog=${useLog} xLabel=${resource} yLabel=${metric} height=${height} stamp=${[base, by, inks.classes.join(), inks.ends?.join(), rungs.join()]} draw=${draw} over=${over} near=${nearest} onNear=${setNear}
       onPick=${(trial) => trial !== null && onPick?.(trial)} label=${`${metric} of ${whole(drawn.length)} trials by ${resource}`} />
     <${Readout} each=${drawn.find((one) => one.row.number === shown)} metric=${metric} resource=${resource} searched=${searched} />
   `;

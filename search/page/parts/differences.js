@@ -21,7 +21,7 @@ export function Differences({ columns, kinds = {}, label = "Parameters", wide = 
   const shown = (values, name) => (name in values ? setting(values[name]) : html`<span class="soft">–</span>`);
   const row = (name, class_ = "") => html`<tr key=${name} class=${class_}>
     <th scope="row">${name}${kinds[name] && kinds[name] !== "searched" ? html` <span class="soft kind">${kinds[name]}</span>` : ""}</th>
-    ${columns.map(({ values }, index) => html`<td class=${`num ${index > 0 && JSON.stringify(values[name]) !== JSON.stringify(columns[0].values[name]) ? "differs" : ""}`}>${shown(values, name)}</td>`)}</tr>`;
+    ${columns.map(({ values }, index) => html`<td class=${`num ${typeof values[name] === "number" ? "one" : ""} ${index > 0 && JSON.stringify(values[name]) !== JSON.stringify(columns[0].values[name]) ? "differs" : ""}`}>${shown(values, name)}</td>`)}</tr>`;
   const searched = (names) => [...names].sort((a, b) => Number(kinds[a] !== "searched") - Number(kinds[b] !== "searched"));
   return html`<div class="scroll-x" tabindex="0" role="group" aria-label=${label}><table class=${`plain wide differences ${wide ? "aligned" : ""}`} style=${{ "--columns": columns.length }}>
     ${!alone && html`<thead><tr><th scope="col"><span class="hidden">parameter</span></th>${columns.map(

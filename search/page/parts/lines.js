@@ -22,6 +22,7 @@ export function Lines({ lines, others = [], marks = [], xLabel, yLabel, height =
   const [at, setAt] = useState(/** @type {number | null} */ (null));
   useDark();
   const { x, y } = useMemo(() => extent(lines, others), [lines, others]);
+  const counts = useMemo(() => lines.every((each) => each.x.every(Number.isInteger)), [lines]);
   const draw = (ctx, to) => {
     ctx.lineWidth = to.ratio;
     ctx.strokeStyle = ink("line");
@@ -56,7 +57,7 @@ export function Lines({ lines, others = [], marks = [], xLabel, yLabel, height =
       ${others.length > 0 && html`<li class="soft"><svg width="22" height="8" aria-hidden="true"><line x1="1" x2="21" y1="4" y2="4"
         style=${{ stroke: "var(--line)" }} stroke-width="2" /></svg>${whole(others.length)} others</li>`}
     </ul>
-    <${Plot} x=${x} y=${y} xLabel=${xLabel} yLabel=${yLabel} height=${height} stamp=${[lines, others, marks.join()]} draw=${draw} over=${over} near=${(left, _, to) => inverse(to.x, x, left)}
+    <${Plot} x=${x} y=${y} whole=${counts} xLabel=${xLabel} yLabel=${yLabel} height=${height} stamp=${[lines, others, marks.join()]} draw=${draw} over=${over} near=${(left, _, to) => inverse(to.x, x, left)}
       onNear=${setAt} label=${`${yLabel} by ${xLabel}: ${lines.map((each) => each.name).join(", ")}`} />
   `;
 }

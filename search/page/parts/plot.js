@@ -5,19 +5,21 @@ import uPlot from "uplot";
 import { ink, useDark } from "hpsearch/colours.js";
 import { number } from "hpsearch/format.js";
 
+const COUNTS = Array.from({ length: 30 }, (_, index) => [1, 2, 5][index % 3] * 10 ** Math.floor(index / 3)); // between marks
+
 /**
  * @param {{
  *   x: [number, number], y: [number, number], xLog?: boolean, yLog?: boolean, xLabel: string, yLabel: string, height?: number,
  *   stamp: any[], draw: (context: CanvasRenderingContext2D, at: {x: (v: number) => number, y: (v: number) => number, ratio: number}) => void,
  *   over?: (context: CanvasRenderingContext2D, at: any) => void, near?: (x: number, y: number, at: any) => any, onNear?: (found: any) => void, onPick?: (found: any) => void,
- *   label: string, ticks?: string[],
+ *   label: string, ticks?: string[], whole?: boolean,
  * }} props
  *   `draw` paints with the functions from values to pixels, anew where something of `stamp` is; `over` paints what stands out,
  *   which is cheap; `near` finds what lies at a place, in pixels, and `onNear` is told;
- *   `ticks` are the words of a categorical x
+ *   `ticks` are the words of a categorical x; `whole`: x is counted, and has no parts
  */
 export function Plot(props) {
-  const { x, y, xLog = false, yLog = false, xLabel, yLabel, height = 320, label, ticks = null, stamp } = props;
+  const { x, y, xLog = false, yLog = false, xLabel, yLabel, height = 320, label, ticks = null, whole = false, stamp } = props;
   const box = useRef(/** @type {any} */ (null));
   const plot = useRef(/** @type {any} */ (null));
   const now = useRef(props);
@@ -39,7 +41,7 @@ export function Plot(props) {
       sizes.disconnect();
       made.destroy();
     };
-  }, [xLog, yLog, height, isDark, xLabel, yLabel, ticks?.join()]);
+  }, [xLog, yLog, height, isDark, xLabel, yLabel, whole, ticks?.join()]);
 
   useEffect(() => {
     const made = plot.current;
@@ -106,7 +108,7 @@ export function Plot(props) {
       legend: { show: false },
       scales: { x: { time: false, distr: xLog ? 3 : 1, range: (_, a, b) => [a, b] }, y: { distr: yLog ? 3 : 1, range: (_, a, b) => [a, b] } },
       axes: [
-        { ...axis, grid, ticks: tick, label: xLabel, size: 30, space: 48, ...(words || { values: numbers, ...far(x, xLog) }) },
+        { ...axis, grid, ticks: tick, label: xLabel, size: 30, space: 48, ...(words || { values: numbers, ...far(x, xLog), ...(whole && { incrs: COUNTS }) }) },
         { ...axis, grid, ticks: tick, label: yLabel, size: 52, values: numbers, ...far(y, yLog) },
       ],
       series: [{}, { show: true, points: { show: false } }],

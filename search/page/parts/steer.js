@@ -171,6 +171,9 @@ export const hasPace = ({ states }) => ["complete", "pruned", "paused"].reduce((
 
 /** When a study ends, as far as that is foreseen. */
 export function endOf(queued, forecast, now) {
-  if (queued?.ends) return `${clock(queued.ends.expected, now)} (${clock(queued.ends.earliest, now)} to ${clock(queued.ends.latest, now)})`;
+  if (queued?.ends) {
+    const [at, first, last] = [queued.ends.expected, queued.ends.earliest, queued.ends.latest].map((each) => clock(each, now));
+    return first === last ? at : `${at} (${first} to ${last})`;
+  }
   return forecast?.ends && forecast.searching ? clock(forecast.ends, now) : "";
 }

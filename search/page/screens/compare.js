@@ -2,7 +2,7 @@
 
 import { html, useCallback, useEffect, useMemo, useState } from "hpsearch/html.js";
 import { useAnswer } from "hpsearch/data.js";
-import { duration, number, whole } from "hpsearch/format.js";
+import { counted, duration, number, whole } from "hpsearch/format.js";
 import { MOST, compared, entriesOf, partsOf, usePicked } from "hpsearch/picked.js";
 import { href, ofStudy } from "hpsearch/routes.js";
 import { finite } from "hpsearch/trials.js";
@@ -148,7 +148,7 @@ function Trials({ trials, onDrop }) {
   const rows = [
     ["state", (value) => html`<${State} state=${value.state} title=${value.reason ?? ""} />`],
     [metric ?? "value", best],
-    ["trained", (value) => (value.trained === null ? "–" : `${whole(value.trained)} ${value.resource}`)],
+    ["trained", (value) => (value.trained === null ? "–" : counted(value.trained, value.resource))],
     ["time", (value) => duration(value.seconds) || "–"],
     ["why it ended", (value) => value.why ?? (value.state === "complete" ? "at its end" : "")],
     ...[...new Set(trials.flatMap(({ value }) => value.rungs.map((each) => each.step)))].sort((a, b) => a - b).map((step) => [
@@ -184,7 +184,7 @@ function Studies({ studies, onDrop }) {
     ["gain over its baseline", ({ winner }) => (winner?.gain ? html`<${Estimate} of=${winner.gain} digits=${4} />` : "–")],
     ["trials", ({ report }) => `${whole(report.trials.used)}${report.trials.total ? ` of ${whole(report.trials.total)}` : ""}`],
     ["time", ({ report }) => duration(report.seconds.used) || "–"],
-    ["trained", ({ report }) => `${whole(report.consumed.used)} ${report.resource}`],
+    ["trained", ({ report }) => counted(report.consumed.used, report.resource)],
     ["failed", ({ report }) => whole(report.states.fail ?? 0)],
     ["early stopping may have lost", ({ winner }) => words(winner?.audit ?? [])],
   ];

@@ -2,7 +2,7 @@
 
 import { html, useMemo, useState } from "hpsearch/html.js";
 import { useAnswer, useNow } from "hpsearch/data.js";
-import { counted, duration, number, setting, whole } from "hpsearch/format.js";
+import { counted, duration, number, sentence, setting, whole } from "hpsearch/format.js";
 import { logsOf, searchedOf } from "hpsearch/parameters.js";
 import { href, ofStudy } from "hpsearch/routes.js";
 import { stateOf } from "hpsearch/state.js";
@@ -132,11 +132,11 @@ function Picked({ report, trials, picked, open }) {
 }
 
 export function Facts({ report }) {
-  const lines = [...report.confirmation, ...report.audit, ...(report.cost?.in_words ?? []).map((line, index) => (index ? line : `It has cost ${line}`)), report.made_room && `It has made room for others ${counted(report.made_room.times, "times")}, which cost ${duration(report.made_room.lost_seconds)}.`, ...report.untold.map(({ target, kinds }) => `${target} could not be notified yet: ${kinds.join(", ").replaceAll("_", " ")}.`)];
+  const lines = [...report.confirmation, ...report.audit, ...(report.cost?.in_words ?? []).map((line, index) => (index ? line : `It has cost ${line}`)), report.made_room && `It has made room for others ${counted(report.made_room.times, "times")}, which cost ${duration(report.made_room.lost_seconds)}.`, ...report.untold.map(({ target, kinds }) => `Not notified yet: ${target} (${kinds.join(", ").replaceAll("_", " ")}).`)];
   return html`
-    <ul class="facts">${lines.filter(Boolean).map((each) => html`<li>${each}</li>`)}</ul>
+    <ul class="facts">${lines.filter(Boolean).map((each) => html`<li>${sentence(each)}</li>`)}</ul>
     <dl class="facts-list">
-      ${[["Objective", report.objective], ["Sampler", report.sampler], ["Early stopping", report.early_stopping], ["Backend", report.backend], ["Goal", `${report.goal} ${report.metric}`], ["Trained", `${whole(report.consumed.used)} ${report.resource}`]].map(
+      ${[["Objective", report.objective], ["Sampler", report.sampler], ["Early stopping", report.early_stopping], ["Backend", report.backend], ["Goal", `${report.goal} ${report.metric}`], ["Trained", counted(report.consumed.used, report.resource)]].map(
         ([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`,
       )}
     </dl>
@@ -203,7 +203,7 @@ export function Importance({ report }) {
   return html`
     <section class="card" aria-labelledby="importance"><h2 id="importance">Importance</h2>
       ${shares.length > 0 && html`<${Bars} items=${shares} label="Share of what tells good trials from the others" />`}
-      <p class="soft">${report.importance ?? ""}</p>
+      <p class="soft">${sentence(report.importance ?? "")}</p>
     </section>
   `;
 }

@@ -115,8 +115,8 @@ function Head({ found, winner, go, reload }) {
     </div>
     <dl class="figures">
       <div><dt>${state === "complete" ? metric : WAITS.includes(state) ? `${metric} so far` : `last ${metric}`}</dt><dd class="num">${value === null ? "–" : number(value)}</dd>
-        <dd class="soft">${last ? `${counted(found.curve.length, "reports")}, the last at ${whole(last[0])} ${resource}` : WAITS.includes(state) ? "no report yet" : "no report"}</dd></div>
-      <div><dt>Trained</dt><dd class="num">${found.trained === null ? "–" : `${whole(found.trained)} ${resource}`}</dd>
+        <dd class="soft">${last ? `${counted(found.curve.length, "reports")}, the last at ${counted(last[0], resource)}` : WAITS.includes(state) ? "no report yet" : "no report"}</dd></div>
+      <div><dt>Trained</dt><dd class="num">${found.trained === null ? "–" : counted(found.trained, resource)}</dd>
         <dd class="soft">${found.retries ? `tried ${found.retries + 1} times` : found.bracket === null ? "" : `bracket ${found.bracket}`}</dd></div>
       <div><dt>Time</dt><dd class="num">${duration(found.seconds) || "–"}</dd>
         <dd class="soft">${found.started ? `began ${clock(found.started, now)}` : "has not begun"}</dd></div>

@@ -2,7 +2,7 @@
 
 import { html, useMemo, useState } from "hpsearch/html.js";
 import { useAnswer, useSource } from "hpsearch/data.js";
-import { counted, number, whole } from "hpsearch/format.js";
+import { counted, number, sentence, whole } from "hpsearch/format.js";
 import { compared, entryOf } from "hpsearch/picked.js";
 import { href, ofStudy } from "hpsearch/routes.js";
 import { useTrial } from "hpsearch/trial.js";
@@ -50,10 +50,10 @@ function None({ found }) {
 }
 
 function Found({ found }) {
-  const { study, trial, status, verdict, why } = found;
+  const { study, trial, verdict, why } = found;
   return html`
     <div class="title">
-      <h1>${verdict}</h1><span class=${`badge ${status}`}>${status}</span>
+      <h1>${verdict}</h1>
       <p class="why">${why}${runs(found) ? " The search goes on, so this may change." : ""}</p>
     </div>
     <${Figures} found=${found} />
@@ -71,8 +71,6 @@ function Found({ found }) {
     </div>
   `;
 }
-
-const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.:]$/.test(text) ? "" : "."}`;
 
 function Figures({ found }) {
   const { study, metric, goal, trial, value, searched, gain, comparison, ties } = found;

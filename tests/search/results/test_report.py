@@ -71,7 +71,7 @@ def test_counts_every_trial_once(searched: StudyResult) -> None:
     assert (report.trials.used, report.trials.total) == (14, 14)
     assert report.seconds.used > 0 and report.seconds.total == 3600
     assert report.consumed.used == sum(row.last_step or 0 for row in rows_of(searched))
-    assert report.without_stopping == 14 * 9
+    assert report.without_stopping == (14 - report.states.get("fail", 0)) * 9
     assert report.searching is None
 
 

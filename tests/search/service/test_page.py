@@ -415,7 +415,7 @@ def test_a_report_shows_a_trial_a_winner_and_a_comparison(
     chrome.get((tmp_path / "report.html").as_uri())
     for place, wanted in (
         ("/studies/tuned/trials/0", ("Trial 0", "baseline", "The baseline of the space", "Curve")),
-        ("/studies/tuned", ("What it says", "slack could not be notified yet: end moved.")),
+        ("/studies/tuned", ("What it says", "Not notified yet: slack (end moved).")),
         ("/studies/tuned/winner", ("How it was confirmed", "2 new seeds", "hpsearch export tuned", "Recipe")),
         ("/compare?of=tuned:0,tuned:1", ("trial 0", "trial 1", "the same in all")),
     ):
