@@ -8,24 +8,21 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-import socket
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import uvicorn
 from selenium import webdriver
 from selenium.webdriver.support.wait import WebDriverWait
 
 from hpsearch.search import run
-from hpsearch.search.service.app import make_app
 from hpsearch.search.service.home import Home, Settings
 from hpsearch.search.service.service import Service
 from hpsearch.storage.workspace import Workspace
+from hpsearch.tests.support.serving import listening
 
 FOLDER = Path(__file__).with_suffix("")
 LARGEST = 150_000  # bytes of a picture
@@ -50,21 +47,6 @@ PICTURES = [  # name, place, what is there once it is drawn, width, height, whet
     ("winner", "/studies/lora_quick/winner", "Recipe", 1400, 800, False),
     ("submit", "/submit", "No space yet", 1400, 640, False),
 ]
-
-
-@contextmanager
-def served(service: Service) -> Iterator[str]:
-    """The address of a service that listens on a thread of this process."""
-    server = uvicorn.Server(uvicorn.Config(make_app(service), log_config=None, access_log=False))
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        thread = threading.Thread(target=server.run, args=([bound],))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-        finally:
-            service.leave()
-            server.should_exit = True
-            thread.join()
 
 
 @contextmanager
@@ -108,7 +90,7 @@ def main(given: str | None = None) -> None:
         run("lora_quick", execution={"workers": 2}, confirm={"top": 2, "seeds": 2})
         workspace = Workspace.at("hpsearch.db")
         service = Service.at(workspace, Home.at(Path(folder) / "home"), Settings())
-        with served(service) as url, chromium() as browser:
+        with listening(service) as url, chromium() as browser:
             browser.get(f"{url}/#token={service.tokens.mint('owner', 'admin')}")
             see(browser, "live")
             for name, place, drawn, width, height, dark in PICTURES:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
-import uvicorn
 from fastapi.testclient import TestClient
 
 from hpsearch.search.operations import Scope, run
@@ -20,6 +17,7 @@ from hpsearch.search.service.service import Service
 from hpsearch.search.service.tokens import SCOPES
 from hpsearch.storage.workspace import Workspace
 
+from . import online
 from .in_process import InProcessBackend
 from .spaces import small
 from .watchers import Recorder
@@ -84,14 +82,8 @@ def callers(workspace: Workspace, home: Path, settings: Settings | None = None) 
 @contextmanager
 def listening(service: Service) -> Iterator[str]:
     """The address of a service that listens, on a thread of this process."""
-    config = uvicorn.Config(make_app(service), log_config=None, access_log=False, lifespan="on")
-    server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        thread = Thread(target=server.run, args=([bound],))
-        thread.start()
+    with online.listening(make_app(service)) as url:
         try:
-            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+            yield url
         finally:
             service.leave()
-            server.should_exit = True
-            thread.join()

@@ -57,7 +57,13 @@ WORDS: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("fields", "verdict", "why"), WORDS)
 def test_a_winner_in_words(fields: dict[str, Any], verdict: str, why: str) -> None:
-    given = dict.fromkeys(NAMES) | {"study": "s", "verdict": "", "why": "", "goal": "minimize", "trial": 6}
+    given: dict[str, Any] = dict.fromkeys(NAMES) | {
+        "study": "s",
+        "verdict": "",
+        "why": "",
+        "goal": "minimize",
+        "trial": 6,
+    }
     given |= {"gain": None, "ties": (), "seeds": 0, "baseline": 0} | fields
     found = in_words(Winner(**given))
     assert (found.verdict, found.why) == (verdict, why)
