@@ -41,10 +41,11 @@ def test_the_page_opens_the_study_in_optuna_dashboard(chrome: webdriver.Chrome, 
     (other,) = set(chrome.window_handles) - {page}
     chrome.switch_to.window(other)
     try:
-        see(chrome, "curve", "Best Trial", "Hyperparameter Importance")
+        see(chrome, "curve (id=1)")
         WebDriverWait(chrome, 60).until(
             lambda _: chrome.find_elements(By.CSS_SELECTOR, "#plot-history svg.main-svg")
         )
+        see(chrome, "Best Trial", "Hyperparameter Importance")
         assert chrome.current_url == f"{prefixed.url}/optuna/dashboard/studies/1"
         chrome.find_element(By.CSS_SELECTOR, "a[href='/hp/optuna/dashboard/studies/1/trials']").click()
         see(chrome, "Trial 0", "Artifacts", "config.json")
