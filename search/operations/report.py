@@ -59,11 +59,16 @@ def report(*, workspace: Workspace, study: Sequence[str], form: Form = "html") -
     answers: dict[str, Any] = {"studies": [each.to_json() for each in listed if each.name in names]}
     for snapshot in snapshots:
         answers |= dict(_answers(workspace, snapshot))
-    first = f"studies/{quote(names[0], safe='')}/report"
+    first = f"studies/{_quoted(names[0])}/report"
     if len(names) > 1:
-        named = ",".join(quote(name, safe="") for name in names)
+        named = ",".join(map(_quoted, names))
         first = f"compare?of={quote(named, safe=',')}"
     return WrittenReport(names, form, report_html(answers, title=" and ".join(names), at=at, first=first))
+
+
+def _quoted(name: str) -> str:
+    """A name in an address, as `encodeURIComponent` of the page writes it."""
+    return quote(name, safe="!'()*")
 
 
 def provenance_of(result: StudySnapshot) -> dict[str, Any]:
@@ -76,7 +81,7 @@ def provenance_of(result: StudySnapshot) -> dict[str, Any]:
 
 def _answers(workspace: Workspace, result: StudySnapshot) -> Iterator[tuple[str, Any]]:
     """What the routes of a study answer, by their paths."""
-    path = f"studies/{quote(result.name, safe='')}"
+    path = f"studies/{_quoted(result.name)}"
     told, winner = study_report(result), winner_of(result)
     yield path, told.to_json() | {"queue": None}
     yield f"{path}/winner", winner.to_json()

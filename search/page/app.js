@@ -125,8 +125,15 @@ function App({ frozen }) {
   return html`<${Page} key=${token} source=${source} onToken=${onToken} />`;
 }
 
+/** What a report holds: JSON, as gzip in base64. */
+async function unpacked(/** @type {string} */ text) {
+  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).json();
+}
+
 const held = document.getElementById("frozen");
+const frozen = held && (await unpacked(held.textContent ?? ""));
 render(
-  html`<${App} frozen=${held && JSON.parse(held.textContent ?? "")} />`,
+  html`<${App} frozen=${frozen} />`,
   /** @type {any} */ (document.getElementById("app")),
 );
