@@ -8,8 +8,8 @@ from . import options, places
 def mcp(storage: options.Storage = None, runs: options.Runs = None) -> None:
     """Offer searches to a coding agent as tools: the Model Context Protocol over standard input and output.
 
-    An agent starts it: docs/agents.md says how to add it to Claude, Codex, Cursor and VS Code. With --server it
-    works at a server. What an agent submits is searched without a server too, and goes on when it leaves.
+    An agent starts it: docs/agents.md says how to add it to Claude, Codex, Cursor and VS Code. With --server
+    it works at a server. What an agent submits is searched without a server too, and goes on when it leaves.
 
     Example: hpsearch mcp --storage studies.db
     """
