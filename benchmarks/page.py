@@ -9,7 +9,7 @@ chromedriver. Each cell is the median of the rounds, and their range; `-`: not t
 seconds, in some round.
 
 - `curves`: from the navigation to the study until all its curves are painted; optuna-dashboard paints its
-  history, importances and timeline with them, hpsearch its rungs and the course of the best value.
+  history, importances and timeline with them, hpsearch what it says of the study before or soon after.
 - `again`: the same once more, from a server that knows the study.
 - `table`: from the navigation to the table of trials until its first rows are painted. optuna-dashboard has a
   list of trials in its place, with what is known of one beside it.

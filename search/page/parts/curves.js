@@ -25,6 +25,7 @@ export function Curves({ rows, curves, metric, resource, searched, logs, rungs =
   const bulk = useMemo(() => bulkOf(few ? drawn : base), [few ? drawn : base]);
   const { x, y, positive } = extent(bulk, fresh);
   const inks = useMemo(() => colouring(by, drawn.map(({ row }) => row), logs.has(by)), [by, drawn, isDark]);
+  const scale = by === "state" ? "" : `${inks.classes} ${inks.ends}`; // by which the colours of the base change
   const useLog = log && positive;
   const shown = near ?? picked;
 
@@ -82,7 +83,7 @@ export function Curves({ rows, curves, metric, resource, searched, logs, rungs =
       <label><input type="checkbox" checked=${useLog} disabled=${!positive} onChange=${(event) => setLog(event.target.checked)} /> log</label>
       <${Legend} inks=${inks} by=${by} also=${best === null ? [] : [[`best, trial ${best}`, ink("orange")]]} />
     </div>
-    <${Plot} whole x=${x} y=${y} yLog=${useLog} xLabel=${resource} yLabel=${metric} height=${height} stamp=${[base, by, inks.classes.join(), inks.ends?.join(), rungs.join()]} draw=${draw} over=${over} near=${nearest} onNear=${setNear}
+    <${Plot} whole x=${x} y=${y} yLog=${useLog} xLabel=${resource} yLabel=${metric} height=${height} stamp=${[base, by, scale, rungs.join()]} draw=${draw} over=${over} near=${nearest} onNear=${setNear}
       onPick=${(trial) => trial !== null && onPick?.(trial)} label=${`${metric} of ${whole(drawn.length)} trials by ${resource}`} />
     <${Readout} each=${drawn.find((one) => one.row.number === shown)} metric=${metric} resource=${resource} searched=${searched} />
   `;

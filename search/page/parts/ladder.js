@@ -1,6 +1,6 @@
 /** The rungs of a study: who has come how far, who waits there, who went on, and who was stopped. */
 
-import { html } from "hpsearch/html.js";
+import { html, useMemo } from "hpsearch/html.js";
 import { number, whole } from "hpsearch/format.js";
 
 const MOST = 400; // trials that are drawn of a rung
@@ -41,6 +41,10 @@ function kindAt(each, index) {
 
 /** @param {{ladder: any, picked: number | null, onPick: (trial: number) => void}} props */
 export function Ladder({ ladder, picked, onPick }) {
+  return useMemo(() => drawn(ladder, picked, onPick), [ladder, picked, onPick]); // thousands of buttons, while curves grow beside it
+}
+
+function drawn(ladder, picked, onPick) {
   const brackets = ladder.brackets.filter((each) => each.trials.some(({ values, end }) => values.length || end !== null));
   if (!ladder.brackets.length) return html`<p class="soft">Its trials are not compared at rungs.</p>`;
   if (!brackets.length) return html`<p class="soft">No trial has reached a rung yet.</p>`;

@@ -16,6 +16,9 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+import optuna
+from optuna.distributions import FloatDistribution
+from optuna.trial import TrialState, create_trial
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
@@ -27,8 +30,8 @@ from hpsearch.search.results.study import space_of
 from hpsearch.search.service.home import Home, Settings
 from hpsearch.search.service.service import Service
 from hpsearch.spaces import Spec
-from hpsearch.storage.database import open_tables
-from hpsearch.storage.studies import study_keys
+from hpsearch.storage.database import open_storage, open_tables
+from hpsearch.storage.studies import PROVENANCE, SPEC, open_live, study_keys
 from hpsearch.storage.told import Notice, Told, change_told
 from hpsearch.storage.workspace import Workspace
 
@@ -141,10 +144,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
                     control.resume(workspace=workspace, study="moving")
 
 
-def drawn(chrome: webdriver.Chrome) -> str:
-    """The curves as they are painted now."""
-    canvases = "[...document.querySelectorAll('.plot canvas')].map((each) => each.toDataURL()).join()"
-    return str(chrome.execute_script(f"return {canvases}"))
+def drawn(chrome: webdriver.Chrome) -> list[str]:
+    """The curves as they are painted now: those that stay, and those that grow."""
+    canvases = "[...document.querySelectorAll('.plot canvas')].map((each) => each.toDataURL())"
+    return list(chrome.execute_script(f"return {canvases}"))
 
 
 def click(chrome: webdriver.Chrome, words: str) -> None:
@@ -395,7 +398,7 @@ def test_a_winner_says_how_sure_it_is_and_is_downloaded(
     WebDriverWait(chrome, 60).until(lambda _: (tmp_path / "guess.md").exists(), "nothing was downloaded")
     assert (tmp_path / "guess.md").read_text().startswith("# guess\n")
     chrome.execute_script("location.hash = '/studies/guess/winner'")
-    see(chrome, "It can still be confirmed")
+    see(chrome, "It can still be confirmed", "Confirm it")  # once the page knows what its token may
     click(chrome, "Confirm it")
     see(chrome, "The best 3 train again with new seeds.")
     click(chrome, "Confirm")
@@ -423,3 +426,35 @@ def test_a_report_shows_a_trial_a_winner_and_a_comparison(
         text = see(chrome, *wanted)
         assert "does not hold" not in text and "Download" not in text and "Try with changes" not in text
     assert complaints(chrome) == []
+
+
+def test_of_a_study_of_several_pages_only_what_grows_is_painted_again(
+    chrome: webdriver.Chrome, served: Served
+) -> None:
+    spec = small(name="large", early_stopping={"method": "none", "max": 3})
+    attrs = {SPEC: spec.to_json(), PROVENANCE: {}}
+    live = open_live(open_storage(served.service.workspace.url), "large", goal=spec.goal, attrs=attrs)
+    study = optuna.load_study(study_name="large", storage=live)
+    about: dict[str, Any] = {"distributions": {"x": FloatDistribution(0.0, 1.0)}}
+    for x in (number / 1100 for number in range(1100)):
+        study.add_trial(create_trial(params={"x": x}, value=x, intermediate_values={1: x, 3: x}, **about))
+    began: dict[str, Any] = {"state": TrialState.RUNNING, "intermediate_values": {1: 0.5}}
+    study.add_trial(create_trial(params={"x": 0.5}, **began, **about))
+    live.flush()
+    try:
+        served.open(chrome, "/studies/large")
+        see(chrome, "live", "What it says")
+        label = "return document.querySelector('.plot')?.ariaLabel"
+        WebDriverWait(chrome, 60).until(
+            lambda _: "of 1,101 trials" in (chrome.execute_script(label) or ""), "not all are drawn"
+        )
+        for step in (2, 3):  # the first may come before all that stays is painted
+            stays, *grows = drawn(chrome)
+            live.set_trial_intermediate_value(live.trials[-1]._trial_id, step, 0.5)
+            live.flush()
+            WebDriverWait(chrome, 60).until(lambda _, old=grows: drawn(chrome)[1:] != old, "it does not grow")
+        assert drawn(chrome)[0] == stays
+        chrome.execute_script("location.hash = '/studies/large?tab=trials'")
+        see(chrome, "1,101 trials")
+    finally:
+        live.close()
