@@ -142,16 +142,23 @@ function bulkOf(drawn) {
 }
 
 /** What of the curves is shown at first: all steps, and the values but for a few that are far off. */
-function extent({ low, from, to, high, last }, fresh) {
+function extent(bulk, fresh) {
+  let { low, high, last } = bulk;
   for (const { step, value } of fresh) {
     last = Math.max(last, step.at(-1));
     for (const each of value) if (Number.isFinite(each)) [low, high] = [Math.min(low, each), Math.max(high, each)];
   }
-  if (low > high || from === undefined) return { x: [0, 1], y: [0, 1], positive: false };
+  if (low > high || bulk.from === undefined) return { x: [0, 1], y: [0, 1], positive: false };
+  let y = ends(bulk, bulk.low, bulk.high);
+  if (low < y[0] || high > y[1]) y = ends(bulk, low, high); // else all is painted where it was
+  return { x: [0, last], y, positive: y[0] > 0 };
+}
+
+/** The ends of an axis with some room. */
+function ends({ from, to }, low, high) {
   const bulk = to - from;
   const top = high > to + 2 * bulk ? to + 0.2 * bulk : high;
   const bottom = low < from - 2 * bulk ? from - 0.2 * bulk : low;
   const room = 0.04 * (top - bottom || Math.abs(top) || 1);
-  const first = bottom > 0 ? Math.max(bottom - room, bottom / 1.1) : bottom - room;
-  return { x: [0, last], y: [first, top + room], positive: first > 0 };
+  return [bottom > 0 ? Math.max(bottom - room, bottom / 1.1) : bottom - room, top + room];
 }
