@@ -8,6 +8,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -148,6 +149,11 @@ def drawn(chrome: webdriver.Chrome) -> list[str]:
     """The curves as they are painted now: those that stay, and those that grow."""
     canvases = "[...document.querySelectorAll('.plot canvas')].map((each) => each.toDataURL())"
     return list(chrome.execute_script(f"return {canvases}"))
+
+
+def have_grown(chrome: webdriver.Chrome, before: list[str]) -> bool:
+    """Whether the curves that grow are painted otherwise than before."""
+    return drawn(chrome)[1:] != before
 
 
 def click(chrome: webdriver.Chrome, words: str) -> None:
@@ -452,7 +458,7 @@ def test_of_a_study_of_several_pages_only_what_grows_is_painted_again(
             stays, *grows = drawn(chrome)
             live.set_trial_intermediate_value(live.trials[-1]._trial_id, step, 0.5)
             live.flush()
-            WebDriverWait(chrome, 60).until(lambda _, old=grows: drawn(chrome)[1:] != old, "it does not grow")
+            wait_for(partial(have_grown, chrome, grows))
         assert drawn(chrome)[0] == stays
         chrome.execute_script("location.hash = '/studies/large?tab=trials'")
         see(chrome, "1,101 trials")
