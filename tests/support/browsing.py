@@ -56,7 +56,8 @@ def typed(chrome: webdriver.Chrome, text: str) -> None:
 
 
 def press(chrome: webdriver.Chrome, words: str) -> None:
-    """Press the button that begins with these words."""
+    """Press the button that begins with these words, once it is there."""
+    see(chrome, words)
     chrome.find_element(By.XPATH, f"//button[starts-with(normalize-space(), '{words}')]").click()
 
 
