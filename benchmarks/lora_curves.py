@@ -232,10 +232,15 @@ def prepare(folder: Path, pool: ProcessPoolExecutor) -> None:
     for made in [pool.submit(make_base, name, folder) for name in BASES]:
         made.result()
     now, path = pool.submit(about, folder).result(), folder / ABOUT
-    if path.exists() and (then := json.loads(path.read_text(encoding="utf-8"))) != now:
-        differ = ", ".join(name for name in now if now[name] != then.get(name))
-        sys.exit(f"--folder: the runs in {folder} depend on other values of {differ}; choose another folder")
-    path.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
+    if not path.exists():
+        path.write_text(json.dumps(now, indent=2) + "\n", encoding="utf-8")
+    elif differ := differences(now, json.loads(path.read_text(encoding="utf-8"))):
+        sys.exit(f"--folder: the runs in {folder} have another {differ}; choose another folder")
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """The names of what differs."""
+    return ", ".join(name for name in one if one[name] != other.get(name))
 
 
 def record(folder: Path, keys: Iterable[Key], count: int) -> None:
@@ -273,13 +278,15 @@ def show(runs: Collection[Run], keys: Collection[Key]) -> None:
 
 def check(folder: Path, table: Path, number: int, count: int) -> bool:
     """Train some runs of the table again. Whether all are as in the table, to its last digit."""
-    runs = read_runs(table)
+    runs, then = read_runs(table), json.loads((table / ABOUT).read_text(encoding="utf-8"))
     chosen = random.Random(0).sample(runs, min(number, len(runs)))
     configs = configurations(1 + max(run.configuration for run in runs))
-    print(f"{'run':32}{'table':>10}{'again':>10}{'largest difference':>20}")
     same = True
     with workers(count) as pool:
         prepare(folder, pool)
+        if differ := differences(then, json.loads((folder / ABOUT).read_text(encoding="utf-8"))):
+            print(f"{folder} has another {differ} than the table")
+        print(f"{'run':32}{'table':>10}{'again':>10}{'largest difference':>20}")
         keys = [(run.task, run.configuration, run.seed) for run in chosen]
         news = pool.map(train, keys, [configs[run.configuration] for run in chosen], repeat(folder))
         for old, new in zip(chosen, news, strict=True):
@@ -306,6 +313,12 @@ def main() -> None:
     mode.add_argument("--check", type=int, metavar="N")
     options = parser.parse_args()
     folder = options.folder.absolute()
+    if min(options.workers, options.configurations, 1 if options.check is None else options.check) < 1:
+        parser.error("--workers, --configurations, --check: need 1 or more")
+    if (options.show or options.write) and not (folder / RUNS).is_file():
+        parser.error(f"--folder: found no runs in {folder}")
+    if options.check and not (options.table / ABOUT).is_file():
+        parser.error(f"--table: found no {ABOUT} in {options.table}")
     keys = list(wanted(options.configurations, options.repeated))
     if options.show:
         show(Recorded(folder).runs.values(), keys)
@@ -315,10 +328,10 @@ def main() -> None:
         shutil.copyfile(folder / ABOUT, options.table / ABOUT)
         return
     folder.mkdir(parents=True, exist_ok=True)
+    if options.check is not None:
+        sys.exit(0 if check(folder, options.table, options.check, options.workers) else 1)
     try:
         with filelock.FileLock(folder / LOCK, timeout=0):
-            if options.check is not None:
-                sys.exit(0 if check(folder, options.table, options.check, options.workers) else 1)
             record(folder, keys, options.workers)
     except filelock.Timeout:
         parser.error(f"--folder: another process records in {folder}; choose another folder")
