@@ -5,14 +5,18 @@
 The curves are in `lora-curves/`, a file for each task; its README says what they are, and `lora_curves.py`
 records them. All figures are of the runs of seed 0, except the noise.
 
+A row is all configurations, the better half of them, or those with a schedule. A hopeless one is so from the
+start, so the better half says more about a search than all.
+
 | column | what it is |
 |---|---|
-| runs, worse | configurations with this schedule, and how many of them end worse than the base alone |
+| runs, worse | configurations, and how many of them end worse than the base alone |
 | after 120, ... | Spearman's rank correlation of the loss after so many samples with the loss at the end |
 | best, median | losses at the end |
 | noise | standard deviation between seeds, pooled over the better half of the configurations with several |
 
-Then the best configurations of each task, and how alike the tasks rank all of them at the end (Spearman).
+Then the best configurations of each task, and how alike the tasks rank configurations at the end (Spearman):
+all, and the better half of the task of the row.
 """
 
 from __future__ import annotations
@@ -182,31 +186,36 @@ def show(table: Path) -> None:
     columns = "".join(f"{f'after {place}':>12}" for place in SHOWN)
     print(f"{'task, schedule':26}{'runs':>6}{'worse':>7}{columns}{'best':>9}{'median':>9}{'noise':>9}")
     for task, its in first.items():
-        for schedule in ("all", *RANGES["lr_scheduler"]):
-            alike = [n for n, c in enumerate(configs) if schedule in ("all", c["lr_scheduler"])]
-            mine = [run for run in its if run.configuration in alike]
+        middle = statistics.median(run.end for run in its)
+        groups = {"all": its, "better half": [run for run in its if run.end <= middle]}
+        for schedule in RANGES["lr_scheduler"]:
+            groups[schedule] = [run for run in its if configs[run.configuration]["lr_scheduler"] == schedule]
+        for name, mine in groups.items():
             ends = [run.end for run in mine]
             early = [[run.losses[PLACES.index(place)] for run in mine] for place in SHOWN]
             cells = "".join(f"{correlation(losses, ends):12.2f}" for losses in early)
             worse = sum(end > bases[task]["loss_of_base"] for end in ends)
+            alike = {run.configuration for run in mine}
             spread = noise(run for run in runs if run.task == task and run.configuration in alike)
-            figures = f"{min(ends):9.4f}{statistics.median(ends):9.4f}{spread:9.4f}"
-            print(f"{f'{task}, {schedule}':26}{len(mine):6}{worse:7}{cells}{figures}")
+            lowest, median = min(ends, default=math.nan), statistics.median(ends) if ends else math.nan
+            figures = f"{lowest:9.4f}{median:9.4f}{spread:9.4f}"
+            print(f"{f'{task}, {name}':26}{len(mine):6}{worse:7}{cells}{figures}")
     print(f"\n{'task':14}{'base':>8}{'loss':>9}{'s':>6}  " + "".join(f"{name:>14}" for name in RANGES))
     for task, its in first.items():
         for run in sorted(its, key=lambda run: run.end)[:BEST]:
             values = "".join(f"{configs[run.configuration].get(name, ''):>14}" for name in RANGES)
             base = bases[task]["loss_of_base"]
             print(f"{task:14}{base:8.4f}{run.end:9.4f}{run.seconds:6.1f}  {values}")
-    print(f"\n{'tasks alike':14}" + "".join(f"{task:>14}" for task in first))
-    for one, its in first.items():
-        ends_of = {run.configuration: run.end for run in its}
-        row = []
-        for others in first.values():
-            both = [run for run in others if run.configuration in ends_of]
-            pair = [run.end for run in both], [ends_of[run.configuration] for run in both]
-            row.append(correlation(*pair))
-        print(f"{one:14}" + "".join(f"{cell:14.2f}" for cell in row))
+    ends_of = {task: {run.configuration: run.end for run in its} for task, its in first.items()}
+    for title in ("all", "better half"):
+        print(f"\n{title:14}" + "".join(f"{task:>14}" for task in first))
+        for task, its_ends in ends_of.items():
+            middle = math.inf if title == "all" else statistics.median(its_ends.values())
+            row = []
+            for others in ends_of.values():
+                both = [number for number, end in its_ends.items() if end <= middle and number in others]
+                row.append(correlation([its_ends[n] for n in both], [others[n] for n in both]))
+            print(f"{task:14}" + "".join(f"{cell:14.2f}" for cell in row))
 
 
 def main() -> None:

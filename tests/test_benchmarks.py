@@ -658,5 +658,6 @@ def test_a_table_is_described(
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:7] == ["english,", "all", "8", "2", "1.00", "-1.00", "1.1250"]
     assert lines[1].split()[-1] == "0.0707", "the deviation of two values that are 0.1 apart"
-    best = [line.split()[2] for line in lines[7:10]]
+    assert lines[2].split()[:5] == ["english,", "better", "half", "4", "0"]
+    best = [line.split()[2] for line in lines[8:11]]
     assert best == ["1.1250", "1.2500", "1.3750"]
