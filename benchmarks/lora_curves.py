@@ -243,18 +243,32 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return ", ".join(name for name in one if one[name] != other.get(name))
 
 
-def record(folder: Path, keys: Iterable[Key], count: int) -> None:
-    """Train the runs that the folder lacks, `count` at a time."""
-    recorded = Recorded(folder)
-    missing = [key for key in keys if key not in recorded.runs]
-    configs = configurations(1 + max((number for _, number, _ in missing), default=0))
+def record(folder: Path, table: Path, keys: Iterable[Key], count: int) -> None:
+    """Train the runs that the folder and the table lack, `count` at a time."""
     with workers(count) as pool:
         prepare(folder, pool)
+        recorded = Recorded(folder)
+        take_in(recorded, folder, table)
+        missing = [key for key in keys if key not in recorded.runs]
+        configs = configurations(1 + max((number for _, number, _ in missing), default=0))
         waiting = [pool.submit(train, key, configs[key[1]], folder) for key in missing]
         for done in as_completed(waiting):
             recorded.add(run := done.result())
             place = f"{run.task} {run.configuration}, seed {run.seed}"
             print(f"{place}: {run.end:.5f}, {run.seconds:.1f} s", flush=True)
+
+
+def take_in(recorded: Recorded, folder: Path, table: Path) -> None:
+    """Add the runs of a table that the folder lacks, if they could have been made in it."""
+    if not (table / ABOUT).is_file():
+        return
+    now, then = (json.loads((place / ABOUT).read_text(encoding="utf-8")) for place in (folder, table))
+    if differ := differences(now, then):
+        print(f"{folder} has another {differ} than {table}, so it has none of its runs", flush=True)
+        return
+    for run in read_runs(table):
+        if (run.task, run.configuration, run.seed) not in recorded.runs:
+            recorded.add(run)
 
 
 def show(runs: Collection[Run], keys: Collection[Key]) -> None:
@@ -332,7 +346,7 @@ def main() -> None:
         sys.exit(0 if check(folder, options.table, options.check, options.workers) else 1)
     try:
         with filelock.FileLock(folder / LOCK, timeout=0):
-            record(folder, keys, options.workers)
+            record(folder, options.table, keys, options.workers)
     except filelock.Timeout:
         parser.error(f"--folder: another process records in {folder}; choose another folder")
 

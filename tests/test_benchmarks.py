@@ -633,6 +633,21 @@ def test_what_a_kill_left_unfinished_is_recorded_anew(recorder: Any, tmp_path: P
     assert table.read_runs(tmp_path) == [runs[2], rounded, runs[0]]
 
 
+def test_a_new_folder_begins_with_the_runs_of_the_table(
+    recorder: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sys.modules["lora_table"].Run("english", 2, 0, 2.0, (3.0, 2.5, 1.25))
+    folder, table = tmp_path / "folder", tmp_path / "table"
+    sys.modules["lora_table"].write_runs(table, [run])
+    folder.mkdir()
+    (folder / "about.json").write_text('{"torch": "2", "python": "3"}')
+    for torch, kept in (("1", []), ("2", [run])):
+        (table / "about.json").write_text(json.dumps({"torch": torch, "python": "3"}))
+        recorder.take_in(recorded := recorder.Recorded(folder), folder, table)
+        assert list(recorded.runs.values()) == kept
+    assert capsys.readouterr().out == f"{folder} has another torch than {table}, so it has none of its runs\n"
+
+
 def test_instruction_rows_ask_for_docstrings(recorder: Any) -> None:
     rows = list(itertools.islice(recorder.instruction_rows(), 300))
     assert all(prompt_and_text(row, None)[1] == row["output"] for row in rows)
