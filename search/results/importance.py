@@ -28,7 +28,7 @@ class Importance:
     share: float
     low: float | None  # 5 % of the resamples are below; None where resamples would take too long
     middle: float  # of the resamples, else the share
-    high: float | None  # and 5 % above
+    high: float | None  # and 5 % above; low to high always has the share, which few trials bias upwards
 
 
 def importances_of(result: StudyResult) -> tuple[dict[str, Importance], str | None]:
@@ -51,13 +51,15 @@ def importances_of(result: StudyResult) -> tuple[dict[str, Importance], str | No
     else:
         said += ", 90 % interval by bootstrap"
         drawn = _bootstrap(anova, len(trials), list(shares), resamples)
-        importances = {
-            name: Importance(share, *(float(p) for p in np.percentile(drawn[name], WITHIN)))
-            for name, share in shares.items()
-        }
+        importances = {name: _between(share, drawn[name]) for name, share in shares.items()}
     if len(trials) < STEADY:
         said += f"; a rough guess, {STEADY} make it steady"
     return importances, said
+
+
+def _between(share: float, drawn: Sequence[float]) -> Importance:
+    low, middle, high = (float(each) for each in np.percentile(drawn, WITHIN))
+    return Importance(share, min(low, share), middle, max(high, share))
 
 
 def _bootstrap(anova: PedAnova, count: int, names: Sequence[str], resamples: int) -> dict[str, list[float]]:

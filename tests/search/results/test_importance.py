@@ -30,9 +30,9 @@ ENDED, PRUNED = optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED
 UNIT = optuna.distributions.FloatDistribution(0, 1)
 
 
-def study(trials: int, *, complete: int) -> StudyResult:
+def study(trials: int, *, complete: int, seed: int = 0) -> StudyResult:
     """So many trials, of which the first are complete, and the others were pruned at their first rung."""
-    found, rng = optuna.create_study(), random.Random(0)
+    found, rng = optuna.create_study(), random.Random(seed)
     for number in range(trials):
         params = {"matters": rng.random(), "nothing": rng.random()}
         value = params["matters"]
@@ -82,6 +82,14 @@ def test_fewer_trials_are_less_sure() -> None:
     few, many = (importances_of(study(n, complete=n))[0]["matters"] for n in (12, 90))
     (few_low, few_high), (many_low, many_high) = interval(few), interval(many)
     assert few_high - few_low > many_high - many_low
+
+
+def test_a_share_is_within_its_interval() -> None:
+    found, _ = importances_of(study(11, complete=11, seed=11))
+    for one in found.values():
+        low, high = interval(one)
+        assert low <= one.share <= high
+    assert interval(found["matters"])[1] == found["matters"].share, "no resample has more"
 
 
 def test_where_an_interval_would_take_too_long_the_share_stands_alone(
