@@ -16,6 +16,7 @@ import importlib.util
 import itertools
 import json
 import logging
+import math
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -55,10 +56,10 @@ Config = dict[str, Any]
 class Task:
     """Learning curves over a space of configurations; lower is better."""
 
-    name: str
     parameters: dict[str, dict[str, Any]]  # in the format of mfbench.py
     epochs: int  # of a full training run
-    curve: Callable[[str, Config], Any]
+    reported: Callable[[Config], Any]  # the value after each epoch
+    means: Callable[[Config], Any]  # the same without the noise, which judges but is never seen
     first: Config | None  # the configuration that every search tries first, if there is one
     known: Callable[[], Config]  # the configuration known to be good on similar tasks
 
@@ -71,7 +72,10 @@ class Task:
         return max(1, self.epochs // 25)
 
     def value(self, config: Config, epoch: int) -> float:
-        return float(self.curve(self.name, config)[epoch - 1])
+        return float(self.reported(config)[epoch - 1])
+
+    def expected(self, config: Config, epoch: int) -> float:
+        return float(self.means(config)[epoch - 1])
 
 
 @dataclass
@@ -111,6 +115,7 @@ class Ours:
 
     def __init__(self, spec: Spec) -> None:
         self._last = spec.early_stopping.max
+        self._lost = 0  # epochs in which a training diverged, which the study does not have
         self._folder = tempfile.TemporaryDirectory()
         folder = Path(self._folder.name)
         storage = open_storage(f"sqlite:///{folder / 'study.db'}", create=True)
@@ -132,6 +137,7 @@ class Ours:
 
     def goes_on(self, job: Job, value: float) -> bool:
         if self._driver.report(job.key, value, job.done, {}) is not None:
+            self._lost += not math.isfinite(value)
             return False
         if job.done != self._last:
             return True
@@ -140,7 +146,7 @@ class Ours:
 
     def close(self, spent: int) -> None:
         trained = sum(trial.last_step or 0 for trial in self._driver.trials)
-        assert trained == spent == self._driver.consumed, "the study has every epoch exactly once"
+        assert trained == spent - self._lost == self._driver.consumed, "it has every epoch exactly once"
         self._driver.finish()
         self._driver.close()
         self._folder.cleanup()

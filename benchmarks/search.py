@@ -1,25 +1,28 @@
 """Which search finds better configurations for the same compute, on recorded learning curves.
 
     pip install 'hpsearch[bench-search]' && pip install --no-deps syne-tune==0.14.2
-    python benchmarks/search.py --data FOLDER [--tasks dev|judge|all|NAME ...] [--seeds 10] [--workers 1 4]
-        [--budgets 5 10 20] [--only CONTESTANT ...] [--out runs.csv] [--jobs 2] [--each-task] [--no-default]
+    python benchmarks/search.py [--data FOLDER] [--suites SUITE ...] [--tasks dev|judge|all|NAME ...]
+        [--seeds 10] [--workers 1 4] [--budgets 5 10 20] [--only CONTESTANT ...] [--out runs.csv] [--jobs 2]
+        [--each-task] [--no-default]
 
 The clock is simulated: an epoch costs every search one unit of time on one worker, and a paused trial resumes
 where it paused. Budgets are in full training runs, summed over the workers. hpsearch knows its budget and
 runs once per budget; the other tools take none, so they run for the longest budget and are judged on the way.
-A search is judged by the best value that any of its trials has reported, finished or not.
+A search is judged by the best value that any of its trials has reported, finished or not. In suites with
+noise, by the mean over all recorded seeds where that value was reported.
 
-The folder contains data and `mfbench.py`, which has the functions `list_tasks`, `dev_tasks`, `space`,
-`max_epoch`, `curve` and `reference`. LCBench, from the surrogate of YAHPO Gym 1.0.2
-(github.com/slds-lmu/yahpo_data, Apache-2.0): perceptrons on 34 OpenML datasets, 7 parameters, 52 epochs.
-TaskSet, as packed in the repository of DyHPO (github.com/releaunifreiburg/DyHPO, Apache-2.0): the curves of
-1,000 configurations of Adam on text classifiers, 8 parameters, 50 epochs. Searches are tuned on `dev`;
-`judge` has the other tasks.
+`suites.py` describes the suites: `lcbench` and `taskset`, which are the default, `lora-curves`, which needs
+no `--data`, `scan` and `rbv2_xgboost`. The folder of the first two contains data and `mfbench.py`, which has
+the functions `list_tasks`, `dev_tasks`, `space`, `max_epoch`, `curve` and `reference`. LCBench, from the
+surrogate of YAHPO Gym 1.0.2 (github.com/slds-lmu/yahpo_data, Apache-2.0): perceptrons on 34 OpenML datasets,
+7 parameters, 52 epochs. TaskSet, as packed in the repository of DyHPO
+(github.com/releaunifreiburg/DyHPO, Apache-2.0): the curves of 1,000 configurations of Adam on text
+classifiers, 8 parameters, 50 epochs. Searches are tuned on `dev`; `judge` has the other tasks.
 
     hpsearch          promotion at rungs and `rung_gp`; the task's default configuration is the baseline
     hpsearch-tpe      * the same with TPE at the best rung
     hpsearch-prior    * like hpsearch, with a prior: the one of 100 random configurations with the best final
-                      values on average over the tasks of `dev`
+                      values on average over the suite's tasks of `dev`
     hpsearch-default  * like hpsearch, with the task's default as its prior
     hpsearch-random   * promotion at rungs and random search: shows what the model adds
     random            random search without early stopping
@@ -56,7 +59,6 @@ import argparse
 import csv
 import functools
 import heapq
-import importlib
 import itertools
 import math
 import multiprocessing
@@ -75,14 +77,12 @@ import optuna
 from contestants import CONTESTANTS, Job, Search, Task, distributions, missing, quiet
 from optuna.samplers import RandomSampler
 from scipy.stats import rankdata
+from suites import SUITES, Suites, WrongUse
 
+ROLES = ("all", "dev", "judge")  # of tasks
 KNOWN = 100  # configurations tried on similar tasks to find a prior
 FLOOR = 0.02  # added to regrets before division: the standard error of a task's mean over 10 seeds
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-class WrongUse(Exception):
-    """The command line asks for something that does not exist."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,8 @@ def simulate(search: Search, task: Task, workers: int, budget: int) -> Simulated
     told = Simulated(0, 0, [])
     clock: list[tuple[int, int, Job]] = []  # the end of an epoch, a tie breaker, the job
     turns = itertools.count()
-    now, idle, best = 0, workers, math.inf
+    now, idle = 0, workers
+    lowest = best = math.inf
     while len(told.best) < budget:
         while idle and (job := search.next()) is not None:
             heapq.heappush(clock, (now + 1, next(turns), job))
@@ -131,7 +132,8 @@ def simulate(search: Search, task: Task, workers: int, budget: int) -> Simulated
         now, _, job = heapq.heappop(clock)
         job.done += 1
         value = task.value(job.config, job.done)
-        best = min(best, value)
+        if value < lowest:
+            lowest, best = value, task.expected(job.config, job.done)
         told.best.append(best)
         told.finished += job.done == task.epochs
         if search.goes_on(job, value):
@@ -142,25 +144,17 @@ def simulate(search: Search, task: Task, workers: int, budget: int) -> Simulated
     return told
 
 
-def data_in(folder: Path) -> Any:
-    """The module that gives access to the data."""
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    return importlib.import_module("mfbench")
-
-
-def run(plan: Plan, folder: Path) -> Run:
+def run(plan: Plan, folder: Path | None) -> Run:
     """Run a search."""
     quiet()
-    data = data_in(folder)
-    space = data.space(plan.task)
+    suites = Suites(folder)
     task = Task(
-        plan.task,
-        space,
-        data.max_epoch(plan.task),
-        data.curve,
+        suites.space(plan.task),
+        suites.epochs(plan.task),
+        lambda config: suites.reported(plan.task, config, plan.seed),
+        lambda config: suites.expected(plan.task, config),
         None,
-        functools.partial(known, data, plan.task),
+        lambda: known(suites, plan.task),
     )
     if plan.default:
         task = replace(task, first=task.default)
@@ -174,21 +168,23 @@ def run(plan: Plan, folder: Path) -> Run:
 
 
 @functools.cache
-def known(data: Any, task: str) -> dict[str, Any]:
+def known(suites: Suites, task: str) -> dict[str, Any]:
     """The prior for a task: the one of `KNOWN` random configurations that is best on the other tasks.
 
     The other tasks are those of `dev` with the same space, never the task itself. The best configuration has
     the smallest mean of normalized regrets at the end of training.
     """
-    space, regret = data.space(task), regret_in(data)
-    others = [name for name in data.dev_tasks() if name != task and data.space(name) == space]
+    space, regret = suites.space(task), regret_in(suites)
+    roles = suites.roles([task.partition("/")[0]])
+    tuned = (name for name, role in roles.items() if role == "dev")
+    others = [name for name in tuned if name != task and suites.space(name) == space]
     if not others:
         raise WrongUse(f"--only: no other task of dev has the space of {task}, so it has no prior")
     random = optuna.create_study(sampler=RandomSampler(seed=0))
     tried = [random.ask(distributions(space)).params for _ in range(KNOWN)]
 
     def expected(config: dict[str, Any]) -> float:
-        return statistics.fmean(regret(name, float(data.curve(name, config)[-1])) for name in others)
+        return statistics.fmean(regret(name, float(suites.expected(name, config)[-1])) for name in others)
 
     return min(tried, key=expected)
 
@@ -202,13 +198,13 @@ def joined(runs: Iterable[Run]) -> Run:
     return replace(longest, best=tuple(best))
 
 
-def regret_in(data: Any) -> Callable[[str, float], float]:
+def regret_in(suites: Suites) -> Callable[[str, float], float]:
     """A function for the normalized regret of a task's value. A reference not in the data takes seconds."""
-    reference = functools.cache(data.reference)
+    reference = functools.cache(suites.reference)
 
     def regret(task: str, value: float) -> float:
         known = reference(task)
-        return float((value - known["best"]) / max(known["median"] - known["best"], 1e-12))
+        return float((value - known.best) / max(known.median - known.best, 1e-12))
 
     return regret
 
@@ -266,7 +262,7 @@ class Runs:
         return Run(plan, float(seconds), int(trials), int(finished), values)
 
 
-def make(plans: Sequence[Plan], runs: Runs, folder: Path, jobs: int) -> int:
+def make(plans: Sequence[Plan], runs: Runs, folder: Path | None, jobs: int) -> int:
     """Do the runs, several at once; return how many failed."""
     failed = 0
     for name in THREADS:
@@ -356,17 +352,12 @@ def show(table: Table, budgets: Sequence[int], *, each_task: bool) -> None:
             print(f"{task:48}{row}")
 
 
-def chosen(wanted: Sequence[str], data: Any) -> list[str]:
-    """The names of tasks that have a curve. Raises `WrongUse` for other names, and lists these."""
-    try:
-        every = [task for task in data.list_tasks() if data.max_epoch(task) > 1]
-    except ModuleNotFoundError as error:
-        raise WrongUse(f"--data: needs {error.name}: pip install 'hpsearch[bench-search]'") from error
-    dev = [task for task in data.dev_tasks() if task in every]
-    groups = {"all": every, "dev": dev, "judge": [task for task in every if task not in dev]}
-    unknown = [name for name in wanted if name not in groups and name not in every]
+def chosen(wanted: Sequence[str], roles: dict[str, str]) -> list[str]:
+    """The names of tasks. Raises `WrongUse` for other names, and lists these."""
+    groups = {role: [task for task in roles if role in ("all", roles[task])] for role in ROLES}
+    unknown = [name for name in wanted if name not in groups and name not in roles]
     if unknown:
-        raise WrongUse(f"--tasks: no {', '.join(unknown)}; there are {', '.join([*groups, *every])}")
+        raise WrongUse(f"--tasks: no {', '.join(unknown)}; there are {', '.join([*groups, *roles])}")
     named = [task for name in wanted for task in groups.get(name, [name])]
     return list(dict.fromkeys(named))
 
@@ -392,9 +383,10 @@ def made_by(runs: Runs, plans: Sequence[Plan]) -> list[Run]:
     return [joined(run for run in each if run is not None) for each in searches.values() if None not in each]
 
 
-def compare(options: argparse.Namespace, data: Any) -> int:
+def compare(options: argparse.Namespace) -> int:
     """Do the missing runs and print a table per number of workers; return how many runs failed."""
-    tasks, budgets = chosen(options.tasks, data), sorted(options.budgets)
+    suites = Suites(options.data)
+    tasks, budgets = chosen(options.tasks, suites.roles(options.suites)), sorted(options.budgets)
     runs = Runs(options.out, budgets[-1])
     names = (options.only or runs.contestants) if options.show else present(options.only)
     plans = [
@@ -409,7 +401,7 @@ def compare(options: argparse.Namespace, data: Any) -> int:
     failed = make(to_make, runs, options.data, options.jobs) if to_make else 0
     for workers in options.workers:
         made = made_by(runs, [plan for plan in plans if plan.workers == workers])
-        table = Table(names, made, regret_in(data))
+        table = Table(names, made, regret_in(suites))
         print(f"\n{len(table.tasks)} tasks, {options.seeds} seeds, {workers} worker{'s' * (workers > 1)}")
         if table.left_out:
             print(f"without {table.left_out} of the tasks and seeds, which not all contestants have run")
@@ -422,7 +414,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="needed by all suites but lora-curves")
+    parser.add_argument(
+        "--suites", nargs="+", choices=SUITES, default=["lcbench", "taskset"], metavar="SUITE"
+    )
     parser.add_argument("--tasks", nargs="+", default=["dev"], metavar="NAME")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 4])
@@ -434,12 +429,10 @@ def main() -> None:
     parser.add_argument("--no-default", action="store_true")
     parser.add_argument("--show", action="store_true", help="run nothing, print the results in --out")
     options = parser.parse_args()
-    if not (options.data / "mfbench.py").is_file():
-        parser.error(f"--data: found no mfbench.py in {options.data}")
     if min(options.budgets) < 1:
         parser.error("--budgets: a budget is at least one full training run")
     try:
-        failed = compare(options, data_in(options.data))
+        failed = compare(options)
     except WrongUse as error:
         parser.error(str(error))
     sys.exit(1 if failed else 0)

@@ -16,6 +16,7 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -190,11 +191,11 @@ import math
 
 
 def list_tasks():
-    return ["near", "far"]
+    return ["lcbench/near", "lcbench/nearby", "lcbench/far", "lora/other"]
 
 
 def dev_tasks():
-    return ["near", "nearby"]
+    return ["lcbench/near", "lcbench/nearby"]
 
 
 def space(task):
@@ -210,7 +211,7 @@ def max_epoch(task):
 
 
 def curve(task, config):
-    off = abs(math.log10(config["rate"]) + (1.5 if task == "near" else 3)) + config["size"] / 9
+    off = abs(math.log10(config["rate"]) + (1.5 if task == "lcbench/near" else 3)) + config["size"] / 9
     return [off + (config["kind"] == "b") + 1 / epoch for epoch in range(1, 10)]
 
 
@@ -240,7 +241,18 @@ def curves(tmp_path: Path) -> Path:
 @pytest.mark.benchmark
 def test_searches_are_compared_over_curves(curves: Path) -> None:
     names = [*SEARCHES, *TUNE_SEARCHES, *EXTRAS, *(SYNE_SEARCHES if SYNE_TUNE else [])]
-    options = ["--data", str(curves), "--tasks", "all", "--seeds", "1", "--budgets", "1", "3", "--each-task"]
+    options = [
+        "--data",
+        str(curves),
+        "--suites",
+        "lcbench",
+        "--tasks",
+        "lcbench/near",
+        "judge",
+        "--seeds",
+        "1",
+    ]
+    options += ["--budgets", "1", "3", "--each-task"]
     options += ["--only", *names, "--out", str(curves / "runs.csv")]
     lines = lines_of("search.py", *options)
     assert [line for line in lines if " seeds, " in line] == [
@@ -253,7 +265,7 @@ def test_searches_are_compared_over_curves(curves: Path) -> None:
         assert {len(line.split()) for line in table} == {1 + 3 * 2 + 3}
         tasks = lines[heading + 3 + len(names) :][3:5]
         assert [(line.split()[0], len(line.split())) for line in tasks] == [
-            (task, 1 + len(names)) for task in ("far", "near")
+            (task, 1 + len(names)) for task in ("lcbench/far", "lcbench/near")
         ]
     *runs, last = (curves / "runs.csv").read_text().splitlines(keepends=True)
     ours = sum(name.startswith("hpsearch") for name in names)  # once for each budget
@@ -289,10 +301,10 @@ def test_searches_that_are_not_installed_are_left_out_loudly(
     said = capsys.readouterr().err
     (curves / "runs.csv").write_text(
         "contestant,task,seed,workers,default,budget,seconds,trials,finished,best_1\n"
-        "syne-asha,near,0,1,False,1,0.1,1,1,0.5\n"
+        "syne-asha,lcbench/near,0,1,False,1,0.1,1,1,0.5\n"
     )
     shown = [*sys.argv[:3], "--show", "--out", str(curves / "runs.csv"), "--budgets", "1", "--seeds", "1"]
-    monkeypatch.setattr(sys, "argv", [*shown, "--tasks", "near", "--workers", "1", "--no-default"])
+    monkeypatch.setattr(sys, "argv", [*shown, "--tasks", "lcbench/near", "--workers", "1", "--no-default"])
     with pytest.raises(SystemExit, match="0"):
         search.main()
     assert "syne-asha" in capsys.readouterr().out, "what others have run is shown"
@@ -324,6 +336,165 @@ def test_a_search_is_judged_after_each_budget_by_the_run_that_had_it(search: Any
     found = search.joined([made(4, 9.0, 8.0, 7.0, 6.0), made(2, 9.0, 5.0)])
     assert found.best == (9.0, 5.0, 7.0, 6.0)
     assert found.plan.budget == found.trials == 4
+
+
+# The suites of curves.
+
+
+def test_tasks_are_named_after_their_suite_and_chosen_by_their_role(search: Any, curves: Path) -> None:
+    suites = search.Suites(curves)
+    roles = suites.roles(["lcbench"])
+    assert roles == {"lcbench/near": "dev", "lcbench/nearby": "dev", "lcbench/far": "judge"}
+    assert search.chosen(["judge", "lcbench/far", "lcbench/near"], roles) == ["lcbench/far", "lcbench/near"]
+    with pytest.raises(search.WrongUse, match=r"--tasks: no far; there are all, dev, judge, lcbench/near"):
+        search.chosen(["far"], roles)
+    assert suites.reference("lcbench/near").median == 11 / 9
+    with pytest.raises(search.WrongUse, match=r"--data: found no data/scan/vlm.csv in "):
+        suites.roles(["scan"])
+    with pytest.raises(search.WrongUse, match=r"--data: name the folder that contains mfbench.py"):
+        search.Suites(None).roles(["taskset"])
+
+
+def test_a_lora_trains_like_the_recorded_one_that_is_nearest(recorder: Any, tmp_path: Path) -> None:
+    table, configs = sys.modules["lora_table"], recorder.configurations(12)
+    runs = [table.Run("english", number, 0, 1.0, (3.0, 2.0, 1.0 + number)) for number in range(11)]
+    runs.append(table.Run("english", 11, 0, 1.0, (3.0, math.inf, math.inf)))
+    runs += [replace(runs[3], seed=seed, losses=(3.0, 2.0, 4.0 + seed)) for seed in (1, 2)]
+    runs += [replace(runs[5], task="python"), replace(runs[6], task="python", seed=1)]
+    table.write_runs(tmp_path, runs)
+    suite = benchmark("suites").LoraCurves(tmp_path)
+    assert suite.tasks() == {"english": True, "python": False}
+    assert suite.epochs("english") == 3
+    space = suite.space("english")
+    assert space["lora_r"] == {"type": "int", "low": 1, "high": 64, "log": True, "default": 8}
+    assert space["batch_size"] == {"type": "choice", "values": [2, 4, 8, 16, 32], "default": 8}
+    for number, config in enumerate(configs):
+        flat = {"warmup_ratio": 0.25} | config  # proposed, though a constant rate has none
+        flat["learning_rate"] *= 1.05
+        own = [run.losses for run in runs if (run.task, run.configuration) == ("english", number)]
+        assert suite.curves("english", flat).tolist() == [list(losses) for losses in own], number
+        assert suite.curves("python", flat).tolist() == [[3.0, 2.0, 6.0]], "seed 0 alone makes a neighbour"
+    assert suite.reference("english").best == 1.0
+    assert suite.reference("english").median == 6.5
+
+
+def test_every_trial_draws_a_recorded_seed_and_is_judged_by_their_mean(
+    search: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suites = search.Suites(None)
+    curves = np.array([[3.0, 1.0], [3.0, 2.0], [3.0, 6.0]])
+    monkeypatch.setattr(suites, "curves", lambda task, config: curves)
+    drawn = [suites.reported("t", {"x": x, "y": 1}, 0)[1] for x in range(50)]
+    assert set(drawn) == {1.0, 2.0, 6.0}
+    assert drawn == [suites.reported("t", {"y": 1, "x": x}, 0)[1] for x in range(50)]
+    assert drawn != [suites.reported("t", {"x": x, "y": 1}, 1)[1] for x in range(50)]
+    task = search.Task(
+        {"x": {"type": "float", "low": 0.0, "high": 1.0, "log": False, "default": 0.5}},
+        2,
+        lambda config: suites.reported("t", config, 0),
+        lambda config: suites.expected("t", config),
+        None,
+        dict,
+    )
+    told = search.simulate(search.CONTESTANTS["random"].begin(task, 0, 8), task, 1, 8)
+    assert told.best == [3.0] * 8, "the mean, not a lucky seed"
+
+
+def test_a_clip_model_is_known_at_the_checkpoints_that_it_has_passed(search: Any, tmp_path: Path) -> None:
+    suites = sys.modules["suites"]
+    names = list(suites.Scan.SPACE)
+    lines = [",".join(["config_id", "epoch", *names, "epoch_diverged", "val_loss", "total_epochs"])]
+    runs: dict[
+        float, tuple[int, list[float | None]]
+    ] = {  # by rate: epochs planned, and their losses; the last of a diverged one is not in use
+        1e-4: (7, [7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0]),
+        1e-3: (5, [5.0, 4.0, 3.0, 2.0, 1.5]),
+        1e-2: (10, [9.0, 8.0, 7.0, None]),
+        2e-2: (4, [0.4, 0.3, 0.2, 0.1]),
+    }
+    default = {name: p["default"] for name, p in suites.Scan.SPACE.items()}
+    for number, (rate, (planned, losses)) in enumerate(runs.items()):
+        values = [rate if name == "lr" else default[name] for name in names]
+        for epoch, loss in enumerate(losses, start=1):
+            end = [loss is None, 4.8 if loss is None else loss, float(planned)]
+            lines.append(",".join(map(str, [number, epoch, *values, *end])))
+    (tmp_path / "data" / "scan").mkdir(parents=True)
+    (tmp_path / "data" / "scan" / "vlm.csv").write_text("\n".join(lines))
+    asked = search.Suites(tmp_path)
+    assert asked.roles(["scan"]) == {"scan/clip": "judge"}
+
+    def curve(rate: float) -> Any:
+        return asked.expected("scan/clip", default | {"lr": rate}).tolist()
+
+    assert curve(2e-4) == [7.0, 6.0, 4.0, 3.0, 1.0]
+    assert curve(4e-4) == runs[1e-3][1], "nearer by its order of magnitude"
+    assert curve(2e-2) == [8.0, math.inf, math.inf, math.inf, math.inf], "the one of four epochs is left out"
+    assert asked.reference("scan/clip").best == 1.0
+
+
+def test_the_surrogate_of_xgboost_sees_what_its_booster_uses(
+    search: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xgboost = sys.modules["suites"].Xgboost
+
+    def described(name: str) -> dict[str, Any]:
+        kind = "uniform_int" if name in ("nrounds", "max_depth", "repl") else "uniform_float"
+        return {"name": name, "type": kind, "log": name == "eta", "lower": 0.01, "upper": 1000}
+
+    choices = {
+        "task_id": ["16", "3"],
+        "booster": ["gblinear", "gbtree", "dart"],
+        "num.impute.selected.cpo": ["impute.mean", "impute.hist"],
+    }
+    space = {
+        "hyperparameters": [
+            *({"name": name, "type": "categorical", "choices": its} for name, its in choices.items()),
+            *map(described, xgboost.NUMBERS),
+        ],
+        "conditions": [
+            {"child": "eta", "type": "IN", "values": ["dart", "gbtree"]},
+            {"child": "rate_drop", "type": "EQ", "value": "dart"},
+        ],
+    }
+    codes = {name: {"#na#": 0} | {its[n]: n + 1 for n in range(len(its))} for name, its in choices.items()}
+    folder = tmp_path / "data" / "rbv2_xgboost"
+    folder.mkdir(parents=True)
+    (folder / "config_space.json").write_text(json.dumps(space))
+    (folder / "encoding.json").write_text(json.dumps(codes))
+    (folder / "model.onnx").touch()
+    seen: list[NDArray[np.float64]] = []
+
+    class Session:
+        """A surrogate that is better with more data, in later replications, and with a faster rate."""
+
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def run(self, _: None, inputs: dict[str, NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+            seen.append(np.concatenate([inputs["x_cat"], inputs["x_cont"]], axis=1))
+            place = {name: number for number, name in enumerate(xgboost.NUMBERS)}
+            accuracy = sum(inputs["x_cont"][:, place[name]] for name in ("trainsize", "eta")) / 4
+            return [(accuracy + inputs["x_cont"][:, place["repl"]] / 100)[:, None]]
+
+    runtime = SimpleNamespace(InferenceSession=Session, SessionOptions=SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "onnxruntime", runtime)
+    suites = search.Suites(tmp_path)
+    assert suites.roles(["rbv2_xgboost"]) == {"rbv2_xgboost/16": "dev", "rbv2_xgboost/3": "judge"}
+    space_of_3 = suites.space("rbv2_xgboost/3")
+    assert not {"task_id", "trainsize", "repl"} & set(space_of_3)
+    config = {name: p["default"] for name, p in space_of_3.items()}
+    assert config["booster"] == "gbtree" and config["alpha"] == 0.01, "XGBoost's own is below the range"
+    curves = suites.curves("rbv2_xgboost/3", config)
+    assert curves.shape == (10, 25)
+    assert curves[9, 24] == pytest.approx(1 - (1 + 0.3) / 4 - 0.1)
+    assert curves[0, 0] == pytest.approx(1 - (0.03 + 0.3) / 4 - 0.01)
+    first = dict(zip([*xgboost.CHOICES, *xgboost.NUMBERS], seen[-1][0], strict=True))
+    assert [first[name] for name in xgboost.CHOICES] == [2, 2, 1]
+    assert first["rate_drop"] == 0 and first["eta"] == pytest.approx(0.3)
+    linear = suites.curves("rbv2_xgboost/3", config | {"booster": "gblinear"})
+    assert linear == pytest.approx(curves + 0.3 / 4)
+    known = suites.reference("rbv2_xgboost/3")
+    assert known.best < known.median < 1
+    assert search.known(suites, "rbv2_xgboost/3")["eta"] > 1, "a prior from the task that may be tuned on"
 
 
 # Syne Tune's model of curves: what `exp_decay.py` computes is what its formulas say.
@@ -410,7 +581,7 @@ def test_the_model_of_curves_is_that_of_syne_tune(
         return compared, parameters
 
     monkeypatch.setattr(exp_decay, "objective", both)
-    search.run(search.Plan("syne-dyhpo", "near", 0, 1, False, 3), curves)
+    search.run(search.Plan("syne-dyhpo", "lcbench/near", 0, 1, False, 3), curves)
     assert len(asked) > 100
     assert model.create_lbfgs_arguments is theirs
 
