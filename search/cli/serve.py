@@ -47,6 +47,9 @@ def serve(
 ) -> None:
     """Serve searches over HTTP: submit, queue, watch and steer them from anywhere.
 
+    Who is notified, what an hour costs and other settings are in ~/.local/state/hpsearch/serve.yaml, or in
+    $HPSEARCH_HOME/serve.yaml; options go before it.
+
     Example: hpsearch serve --lanes 2
     """
     with options.needs_extra():

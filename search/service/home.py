@@ -96,9 +96,14 @@ class Home:
         """The access log of a server."""
         return self.folder / "access.log"
 
+    @property
+    def settings_file(self) -> Path:
+        """Where its user writes the settings of the server."""
+        return self.folder / "serve.yaml"
+
     def settings(self) -> Settings:
         """What serve.yaml says. Raises `UsageError` for what no setting can be."""
-        return Settings.read(self.folder / "serve.yaml")
+        return Settings.read(self.settings_file)
 
     def socket(self, name: str) -> Path:
         """The place of a Unix socket. Raises `SearchError` where the system allows no path as long."""

@@ -122,6 +122,8 @@ def serve(
         ending.callback(link_file.unlink, missing_ok=True)
         where = f"{url}/#token={token}" if address.uds is None else f"the socket {address.uds}"
         announce(f"serving {workspace.file or 'the database'} at {where} (Ctrl-C ends it)")
+        file = home.settings_file
+        announce(f"settings: {file}" + ("" if file.exists() else ", which is not there; the defaults hold"))
         if service.queue.draining:
             announce('it is drained, and starts nothing until POST /v1/drain says {"on": false}')
         if workspace.file is not None and not service.queue.has_queue():

@@ -120,7 +120,7 @@ class Notifier:
             if self._thread.is_alive() and self._trouble is None:
                 self._trouble = "the database did not answer in time"
         for sender in self._senders.values():
-            sender.leave()
+            sender.leave(until - time.monotonic())
         if self._trouble is not None:
             yield f"not all that has happened could be noted for those who are notified: {self._trouble}"
         for label, sender in self._senders.items():

@@ -40,7 +40,7 @@ class Sender:
         self._waiting: deque[Waiting] = deque()
         self._known: set[str] = set()  # notices that it has had
         self._changed = threading.Condition()
-        self._leaving = False
+        self._until: float | None = None  # by the monotonic clock; None: it goes on
         self._thread = threading.Thread(target=self._run, name=f"notices to {target.label}", daemon=True)
         self._thread.start()
 
@@ -52,10 +52,10 @@ class Sender:
                 self._waiting.append(waiting)
                 self._changed.notify()
 
-    def leave(self) -> None:
-        """Try what waits once more, and end."""
+    def leave(self, seconds: float = 0.0) -> None:
+        """Try what waits at once, then again and again for so many seconds, and end."""
         with self._changed:
-            self._leaving = True
+            self._until = time.monotonic() + seconds
             self._changed.notify()
 
     def left(self, seconds: float) -> list[Waiting]:
@@ -73,7 +73,7 @@ class Sender:
                 if self.trouble is None:
                     self._refused(str(error))
                 self.trouble = str(error)
-                if self._rest(pause * random.uniform(0.8, 1.2)):
+                if not self._rest(pause):
                     return
                 pause = min(2 * pause, LONGEST_PAUSE)
                 continue
@@ -85,15 +85,19 @@ class Sender:
     def _next(self) -> Waiting | None:
         """The notice that has waited longest; None at the end."""
         with self._changed:
-            while not (self._waiting or self._leaving):
+            while not self._waiting and self._until is None:
                 self._changed.wait()
             return self._waiting[0] if self._waiting else None
 
-    def _rest(self, seconds: float) -> bool:
-        """Rest after a failure, unless this is to end; whether it was, before that attempt or long ago."""
-        until = time.monotonic() + seconds
+    def _rest(self, pause: float) -> bool:
+        """Rest after a failure; whether there is time for another attempt. What is to end rests briefly."""
+        spread = random.uniform(0.8, 1.2)  # so that not all come back at once
         with self._changed:
-            if self._leaving:
+            if self._until is None:
+                self._changed.wait_for(lambda: self._until is not None, spread * pause)
                 return True
-            self._changed.wait_for(lambda: self._leaving, max(0.0, until - time.monotonic()))
+            until = self._until
+        if time.monotonic() + spread * FIRST_PAUSE >= until:
             return False
+        time.sleep(spread * FIRST_PAUSE)
+        return True

@@ -141,8 +141,9 @@ def test_a_server_says_at_its_start_why_it_starts_nothing(tmp_path: Path) -> Non
             Workspace.at(str(tmp_path / "studies.db")), home=home, settings=Settings(),
             address=Address(port=0), announce=said.append, opened=interrupt,
         )  # fmt: skip
-    assert said[1] == 'it is drained, and starts nothing until POST /v1/drain says {"on": false}'
-    assert said[2].startswith("another server has this database")
+    assert said[1] == f"settings: {tmp_path}/home/serve.yaml, which is not there; the defaults hold"
+    assert said[2] == 'it is drained, and starts nothing until POST /v1/drain says {"on": false}'
+    assert said[3].startswith("another server has this database")
 
 
 def test_a_log_whose_disk_is_full_says_so_once_and_goes_on_when_there_is_room(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import threading
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,13 @@ def test_settings_say_what_is_wrong(home: Home, subtests: pytest.Subtests) -> No
             file.write_text(text)
             with pytest.raises(UsageError, match=said):
                 home.settings()
+
+
+def test_the_page_of_the_service_has_each_setting() -> None:
+    page = (Path(__file__).parents[3] / "docs/service.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(rows) == sorted(each.name for each in fields(Settings))
+    assert "~/.local/state/hpsearch/serve.yaml" in page and "$HPSEARCH_HOME/serve.yaml" in page
 
 
 def test_a_lock_is_held_once_and_left_by_the_dead(home: Home) -> None:

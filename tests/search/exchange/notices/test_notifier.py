@@ -19,6 +19,7 @@ from hpsearch.search.engine import clock
 from hpsearch.search.engine.driver import Driver
 from hpsearch.search.errors import SearchError, UsageError
 from hpsearch.search.exchange.notices import notifier, sender, webhook
+from hpsearch.search.exchange.notices.base import Target
 from hpsearch.search.exchange.notices.messages import notice_of_test
 from hpsearch.search.exchange.notices.notifier import Notifier
 from hpsearch.search.exchange.notices.targets import targets_of
@@ -241,6 +242,34 @@ def test_a_refusal_is_tried_again(
     assert later.left(5) == [] and later.trouble is None
 
 
+def test_a_refusal_at_the_end_is_tried_again_while_there_is_time(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "FIRST_PAUSE", 0.02)
+    receiver.answers["/hook"] = 500
+    (target,) = targets_of([receiver.url("/hook")])
+
+    class Answered(Target):
+        """A target that takes notices at its third attempt."""
+
+        attempts = 0
+
+        def send(self, notice: Notice) -> None:
+            self.attempts += 1
+            receiver.answers["/hook"] = 500 if self.attempts < 3 else 200
+            target.send(notice)
+
+    answered = Answered(target.label)
+    last = sender.Sender(answered, lambda waiting: None)
+    last.add(sender.Waiting("study", notice_of_test()))
+    last.leave(60)
+    assert last.left(60) == [] and receiver.types == ["test"] and answered.attempts == 3
+    without_time = sender.Sender(Answered(target.label), lambda waiting: None)
+    without_time.add(sender.Waiting("study", notice_of_test()))
+    without_time.leave()
+    assert len(without_time.left(60)) == 1 and without_time.trouble == "it answered 500"
+
+
 @pytest.mark.slow
 def test_a_server_tells_of_a_study_that_was_over_before_its_next_look(
     workspace: Workspace, receiver: Receiver
@@ -257,7 +286,10 @@ def test_a_server_tells_of_a_study_that_was_over_before_its_next_look(
 
 
 @pytest.mark.slow
-def test_a_study_that_was_copied_or_damaged_tells_nothing(workspace: Workspace, receiver: Receiver) -> None:
+def test_a_study_that_was_copied_or_damaged_tells_nothing(
+    workspace: Workspace, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "FIRST_PAUSE", 60.0)  # longer than the end of a search
     search(workspace, receiver.url("/503"))
     stored = open_result(workspace).study.user_attrs[TOLD]
     key = stored["of"]
