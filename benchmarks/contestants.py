@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import heapq
 import importlib
 import importlib.util
 import itertools
@@ -35,7 +36,7 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
 from silence import Silence
 
@@ -47,6 +48,7 @@ from hpsearch.storage.files import CHECKPOINT
 from hpsearch.storage.studies import SPEC, open_live
 
 ETA = 3
+FINALISTS = 3  # trials that i-Epoch trains to the end
 LOSS, EPOCH, LAST = "loss", "epoch", "epochs"  # the other tools' names: metric, resource, its maximum
 TIME = "training_iteration"  # Tune's name of the resource
 Config = dict[str, Any]
@@ -208,11 +210,11 @@ class Optuna:
         seed: int,
         budget: int,
         *,
-        sampler: Callable[..., BaseSampler] = TPESampler,
+        sampler: Callable[[Task, int], BaseSampler] = lambda task, seed: TPESampler(seed=seed),
         pruner: Callable[[Task], BasePruner],
     ) -> None:
         self._task = task
-        self._study = optuna.create_study(sampler=sampler(seed=seed), pruner=pruner(task))
+        self._study = optuna.create_study(sampler=sampler(task, seed), pruner=pruner(task))
         self._distributions = distributions(task.parameters)
         if task.first is not None:
             self._study.enqueue_trial(task.first)
@@ -230,6 +232,52 @@ class Optuna:
             self._study.tell(job.key, value)
             return False
         return True
+
+    def close(self, spent: int) -> None: ...
+
+
+def recommended(task: Task, seed: int) -> BaseSampler:
+    """What AutoSampler of OptunaHub takes for the task, as long as fewer than 250 trials are complete."""
+    if any(p["type"] == "choice" for p in task.parameters.values()):
+        return TPESampler(seed=seed, multivariate=True, constant_liar=True)
+    return GPSampler(seed=seed)
+
+
+class IEpoch:
+    """Random search that trains each trial for few epochs, then the best of them to the end.
+
+    As in arXiv 2307.15422. How many to try follows from the budget and `FINALISTS`.
+    """
+
+    def __init__(self, task: Task, seed: int, budget: int, *, few: Callable[[Task], int]) -> None:
+        self._task = task
+        self._few = few(task)
+        self._finalists = min(FINALISTS, budget // task.epochs)
+        self._to_try = (budget - self._finalists * (task.epochs - self._few)) // self._few
+        self._random = optuna.create_study(sampler=RandomSampler(seed=seed))
+        if task.first is not None:
+            self._random.enqueue_trial(task.first)
+        self._tried = self._promoted = 0
+        self._running = 0
+        self._waiting: list[tuple[float, int, Job]] = []  # by their value after few epochs
+
+    def next(self) -> Job | None:
+        if self._running and self._tried >= self._to_try and self._promoted in (0, self._finalists):
+            return None  # the best are not known yet, or would have to share what is left
+        self._running += 1
+        if self._tried >= self._to_try and self._waiting:
+            self._promoted += 1
+            return heapq.heappop(self._waiting)[-1]
+        self._tried += 1
+        return Job(self._tried, self._random.ask(distributions(self._task.parameters)).params)
+
+    def goes_on(self, job: Job, value: float) -> bool:
+        if math.isfinite(value) and job.done not in (self._few, self._task.epochs):
+            return True
+        self._running -= 1
+        if math.isfinite(value) and job.done == self._few:
+            heapq.heappush(self._waiting, (value, job.key, job))
+        return False
 
     def close(self, spent: int) -> None: ...
 
@@ -352,12 +400,27 @@ CONTESTANTS = {
         partial(ours, sampler="rung_gp", prior=lambda task: task.default), extra=True, told=True
     ),
     "hpsearch-random": Contestant(partial(ours, sampler="random"), extra=True, told=True),
-    "random": Contestant(partial(Optuna, sampler=RandomSampler, pruner=lambda task: NopPruner())),
+    "random": Contestant(
+        partial(
+            Optuna,
+            sampler=lambda task, seed: RandomSampler(seed=seed),
+            pruner=lambda task: NopPruner(),
+        )
+    ),
+    "one-epoch": Contestant(partial(IEpoch, few=lambda task: 1), told=True),
+    "few-epochs": Contestant(partial(IEpoch, few=lambda task: max(1, task.epochs // ETA**2)), told=True),
     "optuna-tpe": Contestant(partial(Optuna, pruner=lambda task: NopPruner())),
     "optuna-hyperband": Contestant(
         partial(Optuna, pruner=lambda task: HyperbandPruner(max_resource=task.epochs))
     ),
     "optuna-median": Contestant(partial(Optuna, pruner=lambda task: MedianPruner())),
+    "optuna-auto": Contestant(
+        partial(Optuna, sampler=recommended, pruner=lambda task: NopPruner()), needs="torch"
+    ),
+    "optuna-auto-hyperband": Contestant(
+        partial(Optuna, sampler=recommended, pruner=lambda task: HyperbandPruner(max_resource=task.epochs)),
+        needs="torch",
+    ),
     "ray-asha": Contestant(partial(Ray, sampler=RandomSampler)),
     "ray-asha-tpe": Contestant(partial(Ray, sampler=TPESampler)),
     "syne-asha": Contestant(partial(SyneTune, scheduler="ASHA"), SYNE_TUNE),

@@ -6,8 +6,9 @@
         [--each-task] [--no-default]
 
 The clock is simulated: an epoch costs every search one unit of time on one worker, and a paused trial resumes
-where it paused. Budgets are in full training runs, summed over the workers. hpsearch knows its budget and
-runs once per budget; the other tools take none, so they run for the longest budget and are judged on the way.
+where it paused. Budgets are in full training runs, summed over the workers. hpsearch and
+i-Epoch know their budget and run once per budget; the others take none, so they run for the longest budget
+and are judged on the way.
 A search is judged by the best value that any of its trials has reported, finished or not. In suites with
 noise, by the mean over all recorded seeds where that value was reported.
 
@@ -26,9 +27,16 @@ classifiers, 8 parameters, 50 epochs. Searches are tuned on `dev`; `judge` has t
     hpsearch-default  * like hpsearch, with the task's default as its prior
     hpsearch-random   * promotion at rungs and random search: shows what the model adds
     random            random search without early stopping
+    one-epoch         i-Epoch (arXiv 2307.15422): random search that trains each trial for one epoch, then the
+                      three best to the end; the budget says how many it tries
+    few-epochs        the same with a ninth of the epochs of a full training run
     optuna-tpe        Optuna's default sampler, on an objective that does not report
     optuna-hyperband  the same with HyperbandPruner at its defaults except the maximum
     optuna-median     the same with MedianPruner at its defaults: Optuna's default if an objective reports
+    optuna-auto       the sampler that OptunaHub's AutoSampler takes, without early stopping: GPSampler where
+                      all parameters are ranges, otherwise multivariate TPE with the constant liar
+    optuna-auto-hyperband
+                      the same with HyperbandPruner at its defaults except the maximum
     ray-asha          Ray Tune's ASHAScheduler (stopping type) and random search
     ray-asha-tpe      the same with Ray Tune's OptunaSearch
     syne-asha         Syne Tune's ASHA (promotion type)
@@ -333,8 +341,8 @@ class Table:
 def show(table: Table, budgets: Sequence[int], *, each_task: bool) -> None:
     """Print the means over all tasks and, with `each_task`, those of each task at the longest budget."""
     groups = [f"{title:>{8 * len(budgets)}}" for title in ("regret", "rank", "worst")]
-    print(f"{'':18}" + "".join(groups) + f"{'s a run':>10}{'trials':>8}{'to end':>8}")
-    print(f"{'training runs':18}" + "".join(f"{budget:8}" for _ in groups for budget in budgets))
+    print(f"{'':22}" + "".join(groups) + f"{'s a run':>10}{'trials':>8}{'to end':>8}")
+    print(f"{'training runs':22}" + "".join(f"{budget:8}" for _ in groups for budget in budgets))
     ranks = {budget: table.ranks(budget) for budget in budgets}
     for name in sorted(table.names, key=lambda name: ranks[budgets[-1]][name]):
         cells = [f"{table.mean_regret(name, budget):8.3f}" for budget in budgets]
@@ -343,7 +351,7 @@ def show(table: Table, budgets: Sequence[int], *, each_task: bool) -> None:
         mine = table.of(name)
         trials = [statistics.fmean(each) for each in ([r.trials for r in mine], [r.finished for r in mine])]
         seconds = statistics.fmean(r.seconds for r in mine)
-        print(f"{name:18}" + "".join(cells) + f"{seconds:10.1f}{trials[0]:8.0f}{trials[1]:8.0f}")
+        print(f"{name:22}" + "".join(cells) + f"{seconds:10.1f}{trials[0]:8.0f}{trials[1]:8.0f}")
     if each_task:
         print(f"\nmean regret of each task after {budgets[-1]} full training runs, in the order of")
         print(", ".join(table.names))

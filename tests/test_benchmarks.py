@@ -221,9 +221,13 @@ def reference(task):
 SEARCHES = [
     "hpsearch",
     "random",
+    "one-epoch",
+    "few-epochs",
     "optuna-tpe",
     "optuna-hyperband",
     "optuna-median",
+    "optuna-auto",
+    "optuna-auto-hyperband",
 ]
 TUNE_SEARCHES = ["ray-asha", "ray-asha-tpe"]
 EXTRAS = ["hpsearch-tpe", "hpsearch-prior", "hpsearch-default", "optuna-hyperband-prior", "ray-asha-prior"]
@@ -268,8 +272,8 @@ def test_searches_are_compared_over_curves(curves: Path) -> None:
             (task, 1 + len(names)) for task in ("lcbench/far", "lcbench/near")
         ]
     *runs, last = (curves / "runs.csv").read_text().splitlines(keepends=True)
-    ours = sum(name.startswith("hpsearch") for name in names)  # once for each budget
-    assert len(runs) == 2 * 2 * (len(names) + ours)
+    told = sum(name.startswith("hpsearch") or name.endswith(("-epoch", "-epochs")) for name in names)
+    assert len(runs) == 2 * 2 * (len(names) + told), "a search that knows its budget runs for each"
     (curves / "runs.csv").write_text("".join(runs))
     shown = lines_of("search.py", *options, "--show")
     assert "without 1 of the tasks and seeds, which not all contestants have run" in shown
@@ -495,6 +499,44 @@ def test_the_surrogate_of_xgboost_sees_what_its_booster_uses(
     known = suites.reference("rbv2_xgboost/3")
     assert known.best < known.median < 1
     assert search.known(suites, "rbv2_xgboost/3")["eta"] > 1, "a prior from the task that may be tuned on"
+
+
+# The searches that this program has to write itself.
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_i_epoch_tries_many_and_trains_the_best_three_to_the_end(search: Any, workers: int) -> None:
+    space = {"x": {"type": "float", "low": 0.0, "high": 1.0, "log": False, "default": 0.5}}
+    trained: Counter[float] = Counter()
+
+    class Counting(search.Task):  # type: ignore[misc]
+        def value(self, config: dict[str, Any], epoch: int) -> float:
+            trained[config["x"]] += 1
+            return math.inf if config["x"] < 0.2 else float(config["x"] + 1 / epoch)
+
+        def expected(self, config: dict[str, Any], epoch: int) -> float:
+            return float(config["x"] + 1 / epoch)
+
+    task = Counting(space, 9, None, None, {"x": 0.5}, dict)
+    told = search.simulate(search.CONTESTANTS["one-epoch"].begin(task, 0, 5 * 9), task, workers, 5 * 9)
+    kept = sorted(x for x in trained if x >= 0.2)
+    assert told.trials == 5 * 9 - 3 * 8 == len(trained) and 0.5 in trained and kept[0] > min(trained)
+    assert [trained[x] for x in kept] == [9] * 3 + [1] * (len(kept) - 3)
+    assert told.finished == 3 and told.best[-1] == pytest.approx(kept[0] + 1 / 9)
+    alone = search.simulate(search.CONTESTANTS["one-epoch"].begin(task, 0, 9), task, workers, 9)
+    assert (alone.trials, alone.finished) == (1, 1), "one full training run is one trial"
+    hopeless = replace(task, first={"x": 0.1})
+    told = search.simulate(search.CONTESTANTS["one-epoch"].begin(hopeless, 0, 9), task, workers, 9)
+    assert told.trials > 1, "what a diverged trial leaves is spent on others"
+
+
+def test_optunas_recommendation_depends_on_the_space(search: Any) -> None:
+    contestants = sys.modules["contestants"]
+    number = {"type": "int", "low": 0, "high": 9, "log": False, "default": 5}
+    word = {"type": "choice", "values": ["a", "b"], "default": "a"}
+    for space, sampler in (({"x": number}, "GPSampler"), ({"x": number, "y": word}, "TPESampler")):
+        task = search.Task(space, 9, None, None, None, dict)
+        assert type(contestants.recommended(task, 0)).__name__ == sampler
 
 
 # Syne Tune's model of curves: what `exp_decay.py` computes is what its formulas say.
