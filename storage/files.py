@@ -312,14 +312,14 @@ def artifact_attrs(runs: Path, study: str, number: int) -> dict[str, str]:
     return attrs
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, content: str | bytes) -> None:
     """Write a file, whole or not at all; its permissions stay the same, and a link is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.part")
     beside.unlink(missing_ok=True)  # from a killed process; or a link, which may lead anywhere
     try:
-        with beside.open("x", encoding="utf-8", newline="") as stream:
-            stream.write(text)
+        with beside.open("xb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
         if path.is_file() and not path.is_symlink():
             shutil.copymode(path, beside)
         beside.replace(path)

@@ -24,6 +24,8 @@ from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from .texts import from_json
+
 TRIALS = models.TrialModel.__table__
 PARAMS = models.TrialParamModel.__table__
 VALUES = models.TrialValueModel.__table__
@@ -245,8 +247,8 @@ def read_trials(
             datetime_complete=_local(row.datetime_complete),
             params={name: distributions[name].to_external_repr(value) for name, value, _ in params[key]},
             distributions=distributions,
-            user_attrs={name: json.loads(text) for name, text in user[key]},
-            system_attrs={name: json.loads(text) for name, text in system[key]},
+            user_attrs={name: from_json(text) for name, text in user[key]},
+            system_attrs={name: from_json(text) for name, text in system[key]},
             intermediate_values=reports[key],
             trial_id=key,
         )

@@ -59,11 +59,12 @@ def report(
         from ..page.pdf import PrintError, print_pdf
 
         try:
-            print_pdf(written.text, output)
+            content: str | bytes = print_pdf(written.text)
         except PrintError as error:
             raise SearchError(str(error), code="no-browser") from error
     else:
-        outputs.write_output(output, written.text)
+        content = written.text
+    outputs.write_output(output, content)
     size = output.stat().st_size
     printing.say(f"wrote {output}: {', '.join(written.studies)}, {size / 1000:,.0f} kB")
 

@@ -56,7 +56,9 @@ class FailedAttempts:
             drop_checkpoint(folder)
             search.requeue(number)
         elif failure.recurs(trials):
-            lifecycle.fail(running, failure.message, failed(failure.whole_reason(folder / OUTPUT)))
+            lifecycle.fail(
+                running, failure.message, failed(failure.whole_reason(folder / OUTPUT), failure.message)
+            )
             search.fatal = f"trial {number}: {lifecycle.trials[number].user_attrs['reason']}"
             search.request_stop(search.fatal)
         elif (stop := failure.as_stop) is not None:
@@ -68,7 +70,9 @@ class FailedAttempts:
         else:
             if failure.traceback:
                 running.trial.set_user_attr("traceback", failure.traceback)
-            lifecycle.fail(running, failure.message, failed(failure.whole_reason(folder / OUTPUT)))
+            lifecycle.fail(
+                running, failure.message, failed(failure.whole_reason(folder / OUTPUT), failure.message)
+            )
             self._check_same_failures()
 
     def _check_same_failures(self) -> None:

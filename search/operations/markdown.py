@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,11 +11,13 @@ from ..formatting import counted, duration
 from ..results.confirmation import Interval
 from ..results.report import StudyReport, study_report
 from ..results.study import StudySnapshot
+from ..streams import harmless
+from ..trials.export import document, render
 from ..trials.yaml_text import block_of
-from .export import export
 from .winner import Winner, winner_of
 
 FAILURES = 10  # reasons that are told
+MARKS = re.compile(r"[\\`*\[\]~]|(?<!\w)_|_(?!\w)")  # what means something to Markdown, within a line
 
 
 def study_in_markdown(result: StudySnapshot, provenance: dict[str, Any]) -> str:
@@ -30,9 +33,10 @@ def study_in_markdown(result: StudySnapshot, provenance: dict[str, Any]) -> str:
         *_section("Trials that failed or were stopped", _endings(told)),
         *_section("How to reproduce it", _again(result, winner)),
         *_section(
-            "Provenance", _table(("what", "is"), ((k, f"`{_cell(str(v))}`") for k, v in provenance.items()))
+            "Provenance",
+            _table(("what", "is"), ((_cell(k), _code_cell(str(v))) for k, v in provenance.items())),
         ),
-        _folded("The space", f"```yaml\n{space_text(result.spec).strip()}\n```"),
+        _folded("The space", _fenced(space_text(result.spec))),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -42,6 +46,14 @@ def space_text(spec: Spec) -> str:
     return block_of(_given(spec.to_json()))
 
 
+def winner_text(result: StudySnapshot, number: int) -> str:
+    """What `hpsearch train` trains a trial with, without the folders of the machine that searched."""
+    trial = result.records.by_number[number].trial
+    content = document(result.spec, trial, result.provenance, result.best_trial)
+    content["provenance"].pop("space_folder", None)
+    return render(content, "yaml")
+
+
 def _given(content: Any) -> Any:
     if isinstance(content, dict):
         return {name: _given(value) for name, value in content.items() if value is not None}
@@ -49,22 +61,24 @@ def _given(content: Any) -> Any:
 
 
 def _head(told: StudyReport, winner: Winner) -> Iterator[str]:
-    yield f"**{winner.verdict}.** {winner.why}"
+    yield f"**{winner.verdict}.** {_text(winner.why)}"
     yield ""
-    used = counted(round(told.trials.used), "trial")
     ran = ", ".join(f"{count} {state}" for state, count in told.states.items())
+    confirm = f"; {told.confirming} of these confirm the best" if told.confirming else ""
     goal = "lowest" if told.goal == "minimize" else "highest"
-    yield f"{used} ({ran}) in {duration(told.seconds.used)}, for the {goal} "
-    yield f"`{told.metric}` of `{told.objective}` by {told.sampler}, on {told.backend}."
+    yield f"{counted(sum(told.states.values()), 'trials')} ({ran}{confirm}) in {duration(told.seconds.used)},"
+    yield f"for the {goal} {_code(told.metric)} of {_code(told.objective)}"
+    yield f"by {told.sampler}, on {told.backend}."
 
 
 def _winner(told: StudyReport, winner: Winner) -> Iterator[str]:
     if winner.trial is None:
         yield "There is none."
         return
-    rows = [("trial", str(winner.trial)), (f"{told.metric} in the search", _number(winner.searched))]
+    metric = _cell(told.metric)
+    rows = [("trial", str(winner.trial)), (f"{metric} in the search", _number(winner.searched))]
     if winner.value is not None:
-        rows.append((f"{told.metric} to expect", _interval(winner.value)))
+        rows.append((f"{metric} to expect", _interval(winner.value)))
     if winner.gain is not None:
         rows.append(("gain over the baseline", _interval(winner.gain)))
     elif winner.comparison is not None:
@@ -77,7 +91,7 @@ def _winner(told: StudyReport, winner: Winner) -> Iterator[str]:
     yield from _table(
         ("parameter", "value", "searched in"),
         (
-            (f"`{_cell(name)}`", f"`{_cell(_value(value))}`", _cell(searched.get(name, "")))
+            (_code_cell(name), _code_cell(_value(value)), _cell(searched.get(name, "")))
             for name, value in winner.params.items()
         ),
     )
@@ -90,7 +104,7 @@ def _importance(told: StudyReport) -> Iterator[str]:
         ("parameter", "share", "90 % interval"),
         (
             (
-                f"`{_cell(name)}`",
+                _code_cell(name),
                 f"{it.share:.0%}",
                 "unknown" if it.low is None or it.high is None else f"{it.low:.0%} to {it.high:.0%}",
             )
@@ -113,7 +127,7 @@ def _endings(told: StudyReport) -> Iterator[str]:
     )
     if more := len(told.endings) - len(shown):
         yield ""
-        yield f"{counted(more, 'further reason')}."
+        yield f"{counted(more, 'further reasons')}."
 
 
 def _again(result: StudySnapshot, winner: Winner) -> Iterator[str]:
@@ -121,11 +135,10 @@ def _again(result: StudySnapshot, winner: Winner) -> Iterator[str]:
     yield ""
     yield f"    hpsearch run space.yaml --backend {result.provenance.get('backend', 'optuna')}"
     if winner.trial is not None:
-        taken = export(workspace=result.workspace, study=result.name)
         yield ""
         yield "The winner: write this into `best.yaml`, then `hpsearch train best.yaml`."
         yield ""
-        yield _folded("best.yaml", f"```yaml\n{taken.text.strip()}\n```")
+        yield _folded("best.yaml", _fenced(winner_text(result, winner.trial)))
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
@@ -160,10 +173,40 @@ def _value(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def _line(text: str) -> str:
+    """One line that moves no terminal: an error may hold anything."""
+    return harmless(" ".join(text.split()))
+
+
 def _text(text: str) -> str:
-    """Words that Markdown takes as they are: an error may hold anything."""
-    return " ".join(text.split()).replace("<", "&lt;").replace("`", "'")
+    """Words that Markdown shows as they are."""
+    words = MARKS.sub(r"\\\g<0>", _line(text))
+    return words.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _cell(text: str) -> str:
     return _text(text).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    """A name or a value: between more backticks than it has in a row."""
+    line = _line(text)
+    if not line:
+        return ""
+    fence = "`" * (_backticks(line) + 1)
+    space = " " * (len(fence) > 1)  # which is not shown
+    return f"{fence}{space}{line}{space}{fence}"
+
+
+def _code_cell(text: str) -> str:
+    return _code(text).replace("|", "\\|")
+
+
+def _fenced(text: str) -> str:
+    fence = "`" * max(3, _backticks(text) + 1)
+    return f"{fence}yaml\n{text.strip()}\n{fence}"
+
+
+def _backticks(text: str) -> int:
+    """The most in a row."""
+    return max(map(len, re.findall("`+", text)), default=0)

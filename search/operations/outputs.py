@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
+from ...storage import files
 from ..errors import SearchError, UsageError
 
 STDOUT = "-"  # as the name of an output
@@ -40,9 +43,20 @@ def check_output(path: Path, *, force: bool) -> None:
         raise UsageError(f"{path} holds no text, and is not written over; choose another file")
 
 
-def write_output(path: Path, content: str) -> None:
-    """Write a file. Raises `SearchError` where that cannot be."""
+def write_output(path: Path, content: str | bytes) -> None:
+    """Write a file, whole or not at all: what is there stays until then.
+
+    Raises `SearchError` where it cannot be written.
+    """
+    data = content.encode() if isinstance(content, str) else content
     try:
-        path.write_text(content, encoding="utf-8")
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)  # a pipe or a device takes what comes
+            return
+        place = path.resolve()  # what a link leads to
+        os.stat(f"{place.parent}/")  # a folder that is not there is a mistake, and is not made
+        if place.exists() and not os.access(place, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        files.write(place, data)
     except OSError as error:
         raise SearchError(f"cannot write {path}: {error.strerror}") from error

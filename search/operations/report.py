@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 from urllib.parse import quote
 
+from ...storage.texts import changed
 from ...storage.workspace import Workspace
 from ..errors import UsageError
 from ..page.report import report_html
@@ -19,7 +21,7 @@ from ..results.why import history_of
 from ..values import Value
 from . import show, studies, watch
 from .export import export
-from .markdown import space_text, study_in_markdown
+from .markdown import space_text, study_in_markdown, winner_text
 from .winner import winner_of
 
 Form = Literal["html", "md"]
@@ -28,6 +30,8 @@ FULL = 300  # trials of which everything is told; of more, only of those that ma
 BEST = 50  # that matter
 MOST_STUDIES = 20
 HERE: dict[str, Any] = {"folder": None, "files": [], "traceback": None}  # instead of paths of this machine
+# How the reason of a script's failure ends, in whose study's folder the trial's output is.
+OUTPUT_PLACE = re.compile(r"(?<=its output is in )[^\n]*?/(?=[^/\n]+/\d+/output\.log)")
 
 
 @dataclass(frozen=True)
@@ -54,16 +58,20 @@ def report(*, workspace: Workspace, study: Sequence[str], form: Form = "html") -
     snapshots = [show.as_it_stands(workspace, name) for name in names]
     if form == "md":
         texts = [study_in_markdown(each, provenance_of(each)) for each in snapshots]
-        return WrittenReport(names, form, "\n".join(texts))
+        return WrittenReport(names, form, _without_places("\n".join(texts)))
     listed = studies.list_studies(workspace=workspace).studies
     answers: dict[str, Any] = {"studies": [each.to_json() for each in listed if each.name in names]}
     for snapshot in snapshots:
-        answers |= dict(_answers(workspace, snapshot))
+        answers |= changed(dict(_answers(workspace, snapshot)), _without_places)
     first = f"studies/{_quoted(names[0])}/report"
     if len(names) > 1:
         named = ",".join(map(_quoted, names))
         first = f"compare?of={quote(named, safe=',')}"
     return WrittenReport(names, form, report_html(answers, title=" and ".join(names), at=at, first=first))
+
+
+def _without_places(text: str) -> str:
+    return OUTPUT_PLACE.sub("runs/", text)
 
 
 def _quoted(name: str) -> str:
@@ -93,8 +101,11 @@ def _answers(workspace: Workspace, result: StudySnapshot) -> Iterator[tuple[str,
     yield f"{path}/trials", [trial_row(record).to_json() for record in records]
     yield f"{path}/curves", _curves(workspace, result.name)
     if winner.trial is not None:
-        taken = export(workspace=workspace, study=result.name)
-        yield f"{path}/winner/recipe?format=yaml", taken.to_json()
+        taken = export(workspace=workspace, study=result.name).to_json()
+        yield (
+            f"{path}/winner/recipe?format=yaml",
+            taken | {"text": winner_text(result, winner.trial), "lost": {}},
+        )
     for number in _told_in_full(result):
         trial = trial_report(result, number).to_json()
         yield f"{path}/trials/{number}", trial | HERE

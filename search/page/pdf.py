@@ -20,8 +20,8 @@ class PrintError(Exception):
     """There is no browser that can print, or it did not."""
 
 
-def print_pdf(html: str, output: Path) -> None:
-    """Print a document into a file. Raises `PrintError` where no browser can."""
+def print_pdf(html: str) -> bytes:
+    """A document as PDF. Raises `PrintError` where no browser can print it."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         raise PrintError("a PDF is printed by Chromium, Chrome or Edge, and none of them is on the PATH")
@@ -44,7 +44,4 @@ def print_pdf(html: str, output: Path) -> None:
         if done.returncode != 0 or not printed.is_file():
             said = done.stderr.decode(errors="replace").strip().splitlines()
             raise PrintError(f"{browser} could not print: {said[-1] if said else 'it says nothing'}")
-        try:
-            shutil.copyfile(printed, output)
-        except OSError as error:
-            raise PrintError(f"cannot write {output}: {error.strerror}") from error
+        return printed.read_bytes()

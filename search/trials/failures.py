@@ -6,6 +6,7 @@ import errno
 import traceback
 
 from ...objectives.base import NothingReported, ObjectiveError, ScriptError, SpaceMismatch, TrialEnded
+from ...storage.texts import writable
 
 TRACEBACK_LINES = 30
 MAX_CHARS = 500  # of a message, and of each line of a traceback
@@ -13,6 +14,10 @@ MAX_CHARS = 500  # of a message, and of each line of a traceback
 
 def failure_of(error: BaseException) -> dict[str, str]:
     """An exception as the study keeps it. Running out of memory, and a full disk, are kinds of their own."""
+    return {name: writable(text) for name, text in _told(error).items()}
+
+
+def _told(error: BaseException) -> dict[str, str]:
     lines = traceback.format_exception(error)
     tail = "".join(lines).splitlines()[-TRACEBACK_LINES:]
     name = type(error).__name__

@@ -90,7 +90,11 @@ def ended_by_objective(reason: str) -> Stop:
     return Stop("objective", reason, "ended by its objective")
 
 
-def failed(reason: str) -> Stop:
-    """The end of a trial that failed; trials whose errors have the same class have the same reason."""
-    named = re.match(r"([A-Za-z_][\w.]*):", reason)
-    return Stop("failed", reason, named[1] if named else reason)
+def failed(reason: str, error: str = "") -> Stop:
+    """The end of a trial that failed, for a reason that may tell more than the error.
+
+    Trials whose errors have the same class, or are the same, have failed alike.
+    """
+    error = error or reason
+    named = re.match(r"([A-Za-z_][\w.]*):", error)
+    return Stop("failed", reason, named[1] if named else error)

@@ -34,10 +34,10 @@ export function asOf(rows, curves, at) {
   return { rows: then, curves: drawn };
 }
 
-/** The best trial among rows that have ended; null while there is none. */
+/** The best complete trial of a search among rows, as everywhere: others lasted less long; null while there is none. */
 export function bestOf(rows, goal) {
   const sign = goal === "minimize" ? 1 : -1;
-  const ended = rows.filter((row) => row.value !== null && row.confirms === null);
+  const ended = rows.filter((row) => row.state === "complete" && row.value !== null && row.confirms === null);
   return ended.reduce((best, row) => (best === null || sign * (row.value - best.value) < 0 ? row : best), null);
 }
 

@@ -18,8 +18,8 @@ export function spent(rows) {
   for (const row of rows) {
     const kind = row.confirms !== null ? "confirming" : row.state === "waiting" ? "paused" : row.state;
     const each = found.get(kind);
-    if (each && row.seconds) {
-      each.seconds += row.seconds;
+    if (each && row.seconds !== null) {
+      each.seconds += row.seconds; // of one that ended as it began, none
       each.trials += 1;
     }
   }
@@ -30,7 +30,7 @@ export function TimeSpent({ rows }) {
   const found = spent(rows);
   const total = [...found.values()].reduce((sum, each) => sum + each.seconds, 0);
   if (!total) return html`<p class="soft">No trial has trained yet.</p>`;
-  const shown = KINDS.filter(([kind]) => found.get(kind).seconds > 0);
+  const shown = KINDS.filter(([kind]) => found.get(kind).trials > 0);
   return html`
     <div class="stack" aria-hidden="true">${shown.map(([kind, colour]) => html`<span key=${kind} style=${{ width: `${(100 * found.get(kind).seconds) / total}%`, background: `var(--${colour})` }}></span>`)}</div>
     <table class="plain"><tbody>${shown.map(([kind, colour, words]) => {

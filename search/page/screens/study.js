@@ -72,7 +72,7 @@ export function Figures({ report, forecast }) {
       <div><dt>Best ${metric}</dt><dd><${Value} value=${best?.value} />${best && html` <a class="small" href=${href("studies", report.name, "trials", best.number)}>trial ${best.number}</a>`}</dd>
         <dd class="soft">${report.comparison ?? "no trial is complete"}</dd></div>
       <div><dt>Trials</dt><dd class="num">${whole(trials.used)}${trials.total ? ` of ${whole(trials.total)}` : ""}</dd>
-        <dd>${trials.total ? html`<${Progress} used=${trials.used} total=${trials.total} label="Trials" />` : html`<span class="soft">${told(report.states)}</span>`}</dd></div>
+        <dd>${trials.total ? html`<${Progress} used=${trials.used} total=${trials.total} label="Trials" />` : html`<span class="soft">${told(report)}</span>`}</dd></div>
       <div><dt>Time</dt><dd class="num">${duration(seconds.used) || "0 s"}${seconds.total ? ` of ${duration(seconds.total)}` : ""}</dd>
         <dd>${seconds.total ? html`<${Progress} used=${seconds.used} total=${seconds.total} label="Time" />` : html`<span class="soft">${report.without_stopping && report.consumed.used ? `${number(Math.max(0, 100 * (1 - report.consumed.used / report.without_stopping)), 2)} % spared by stopping early` : "no limit"}</span>`}</dd></div>
       <div><dt>Ends</dt><dd class="num">${end || (report.searching ? "unknown yet" : report.phase === "over" ? "over" : "–")}</dd>
@@ -81,7 +81,11 @@ export function Figures({ report, forecast }) {
   `;
 }
 
-const told = (states) => Object.entries(states).map(([state, count]) => `${whole(count)} ${state}`).join(", ");
+/** How many trials are in each state, those that confirm the best among them. */
+function told({ states, confirming }) {
+  const counts = Object.entries(states).map(([state, count]) => `${whole(count)} ${state}`).join(", ");
+  return confirming ? `${counts}; ${whole(confirming)} of these confirm the best` : counts;
+}
 
 function Overview({ report, trials, searched, logs, picked, best, onPick, open }) {
   const study = report.name;

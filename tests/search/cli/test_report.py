@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -66,3 +67,25 @@ def test_a_browser_prints_a_pdf(folder: Path) -> None:
         pytest.skip("needs chromium on the PATH")
     assert "wrote r.pdf: empty" in report("empty", "-o", "r.pdf").output
     assert (folder / "r.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("name", ["r.html", "r.md"])
+def test_a_file_stays_as_it_is_until_the_new_one_is_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (folder / "kept").write_text("mine")
+    (folder / name).symlink_to("kept")
+
+    def fails(self: Path, target: Path) -> Path:
+        assert (folder / "kept").read_text() == "mine" and self.stat().st_size > 100
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", fails)
+        refused = report("empty", "-o", name, "--force").exception
+    assert isinstance(refused, SearchError) and "No space left on device" in str(refused)
+    assert (folder / "kept").read_text() == "mine"
+    names = {path.name for path in folder.iterdir()}
+    assert report("empty", "-o", name, "--force").exit_code == 0
+    assert (folder / name).is_symlink() and (folder / "kept").stat().st_size > 100
+    assert {path.name for path in folder.iterdir()} == names, "nothing is left beside it"

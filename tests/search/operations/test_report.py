@@ -11,8 +11,8 @@ from typing import Any
 
 import optuna
 import pytest
-from optuna.distributions import FloatDistribution
-from optuna.trial import create_trial
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.trial import TrialState, create_trial
 
 from hpsearch.search.errors import UsageError
 from hpsearch.search.operations.report import WrittenReport, report
@@ -42,7 +42,8 @@ SPACE: dict[str, Any] = {
 SHORT = """\
 def short(trial):
     if trial.number == 3:
-        raise ValueError("</script><script>alert(1)</script> | `x`")
+        name = b"caf\\xe9.csv".decode(errors="surrogateescape")  # as a file name that is no UTF-8
+        raise ValueError("</script><script>alert(1)</script> | `x` \\x1b[31m " + name)
     trial.report(1 + trial.params["x"], 1)
     return float((trial.params["x"] - 0.3) ** 2)
 """
@@ -78,7 +79,13 @@ def test_it_holds_the_answers_of_routes(workspace: Workspace) -> None:
     assert len(answers["studies/first/trials"]) == 5
     assert answers["studies/first/curves"]["trial"] == [0, 1, 2, 4]
     assert {f"studies/first/trials/{n}{what}" for n in range(5) for what in ("", "/story")} <= answers.keys()
-    assert str(workspace.runs) not in written.text
+    assert str(workspace.runs.parent) not in json.dumps(held), "it says nothing of where files are"
+    assert answers["studies/first/winner/recipe?format=yaml"]["text"].startswith(
+        "objective: short.py:short\n"
+    )
+    (failed,) = answers["studies/first"]["endings"]
+    assert failed["example"].endswith(" caf\\udce9.csv"), "which UTF-8 can hold"
+    assert written.text.encode()
 
 
 def test_its_space_reads_as_the_same(workspace: Workspace, tmp_path: Path) -> None:
@@ -111,6 +118,34 @@ def test_markdown_for_a_pull_request(workspace: Workspace) -> None:
     assert text.count("<details>") == text.count("</details>") == 2
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert all(row.endswith("|") for row in rows) and len(rows) > 8
+    assert "\n\n5 trials (4 complete, 1 fail) in " in text
+    assert "\\| \\`x\\` ␛\\[31m caf\\\\udce9.csv |" in text and "\x1b" not in text
+    assert str(workspace.runs.parent) not in text
+
+
+def test_no_name_breaks_markdown(workspace: Workspace) -> None:
+    odd = SPACE | {"name": "a`b_*", "metric": "l<o>|`s", "budget": {"trials": 1}}
+    database = open_storage(workspace.url)
+    attrs = {SPEC: Spec.from_json(odd).to_json(), PROVENANCE: {"backend": "optuna"}}
+    live = open_live(database, "a`b_*", goal="minimize", attrs=attrs)
+    study = optuna.load_study(study_name=live.born, storage=live)
+    trial = {"x": 0.5, "kind": "a|b"}
+    ranges: dict[str, Any] = {
+        "x": FloatDistribution(0.0, 1.0),
+        "kind": CategoricalDistribution(["a|b", "c"]),
+    }
+    study.add_trial(create_trial(params=trial, distributions=ranges, value=0.25))
+    reason = "sh exited with code 3; its output is in /home/mine/runs/s/1/output.log"
+    study.add_trial(create_trial(state=TrialState.FAIL, user_attrs={"reason": reason}))
+    live.flush()
+    live.close()
+    text = report(workspace=workspace, study=["a`b_*"], form="md").text
+    assert text.startswith("# a\\`b\\_\\*\n") and "`` l<o>|`s ``" in text
+    assert "\n| l&lt;o>\\|\\`s in the search | 0.25 |\n" in text and "\n| `kind` | `a\\|b` | " in text
+    assert "trial 1: sh exited with code 3; its output is in runs/s/1/output.log |" in text
+    assert "/home/mine" not in text
+    held = frozen(report(workspace=workspace, study=["a`b_*"]))
+    assert "runs/s/1/output.log" in json.dumps(held) and "/home/mine" not in json.dumps(held)
 
 
 def test_none_is_a_mistake(workspace: Workspace) -> None:

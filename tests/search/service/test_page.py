@@ -34,6 +34,7 @@ from hpsearch.spaces import Spec
 from hpsearch.storage.database import open_storage, open_tables
 from hpsearch.storage.studies import PROVENANCE, SPEC, open_live, study_keys
 from hpsearch.storage.told import Notice, Told, change_told
+from hpsearch.storage.trial_attrs import TOOK
 from hpsearch.storage.workspace import Workspace
 
 from ...support.browsing import complaints, see
@@ -424,6 +425,7 @@ def test_a_report_shows_a_trial_a_winner_and_a_comparison(
     chrome.get("about:blank")
     complaints(chrome)
     chrome.get((tmp_path / "report.html").as_uri())
+    see(chrome, "The winner: trial")  # it goes to its own screen first
     for place, wanted in (
         ("/studies/tuned/trials/0", ("Trial 0", "baseline", "The baseline of the space", "Curve")),
         ("/studies/tuned", ("What it says", "Not notified yet: slack (end moved).")),
@@ -434,6 +436,42 @@ def test_a_report_shows_a_trial_a_winner_and_a_comparison(
         text = see(chrome, *wanted)
         assert "does not hold" not in text and "Download" not in text and "Try with changes" not in text
     assert complaints(chrome) == []
+
+
+def test_a_report_has_one_best_counts_every_trial_and_fits_a_phone(
+    chrome: webdriver.Chrome, served: Served, tmp_path: Path
+) -> None:
+    name = "a_study_with_a_name_as_long_as_this_one_that_has_no_spaces"
+    spec = small(name=name, early_stopping={"method": "none", "max": 3})
+    attrs = {SPEC: spec.to_json(), PROVENANCE: {}}
+    live = open_live(open_storage(served.service.workspace.url), name, goal=spec.goal, attrs=attrs)
+    study = optuna.load_study(study_name=name, storage=live)
+    about: dict[str, Any] = {"distributions": {"x": FloatDistribution(0.0, 1.0)}, "params": {"x": 0.5}}
+    study.add_trial(create_trial(value=0.5, system_attrs={TOOK: 3.0}, **about))
+    for state in (TrialState.PRUNED, TrialState.PRUNED, TrialState.FAIL):  # as soon as they had begun
+        study.add_trial(create_trial(state=state, intermediate_values={1: 0.25}, **about))
+    live.flush()
+    live.close()
+    written = report.report(workspace=served.service.workspace, study=[name, "tuned"])
+    (tmp_path / "report.html").write_text(written.text)
+    narrow = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+    try:
+        chrome.get("about:blank")
+        chrome.get((tmp_path / "report.html").as_uri())
+        see(chrome, "The best so far", "What they found")
+        beyond = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert chrome.execute_script(beyond) == 0
+        chrome.execute_script("location.hash = arguments[0]", f"/studies/{name}/report")
+        see(
+            chrome,
+            "best loss 0.5 (trial 0)",
+            "1 trial ran to its end",
+            "2 trials stopped early",
+            "1 trial failed",
+        )
+    finally:
+        chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_of_a_study_of_several_pages_only_what_grows_is_painted_again(

@@ -81,3 +81,12 @@ def test_the_stored_kind_goes_before_the_sentence(stop: Stop) -> None:
 def test_a_trial_without_a_reason_says_so() -> None:
     stop = stop_of(create_trial(state=TrialState.FAIL))
     assert stop is not None and stop.why == "no reason recorded"
+
+
+def test_scripts_that_fail_alike_have_one_reason_wherever_their_output_is() -> None:
+    stops = [
+        failed(f"sh exited with code 3; its output is in runs/s/{n}/output.log", "sh exited with code 3")
+        for n in (0, 1)
+    ]
+    assert {stop.why for stop in stops} == {"sh exited with code 3"}
+    assert failed("ValueError: no; its output is in x", "ValueError: no").why == "ValueError"
