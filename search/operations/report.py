@@ -98,8 +98,9 @@ def _answers(workspace: Workspace, result: StudySnapshot) -> Iterator[tuple[str,
     yield f"{path}/provenance", provenance_of(result)
     yield f"{path}/space", space_text(result.spec)
     records = list(result.records.by_number.values())
-    yield f"{path}/trials", [trial_row(record).to_json() for record in records]
-    yield f"{path}/curves", _curves(workspace, result.name)
+    rows = {record.number: trial_row(record).to_json() for record in records}
+    yield f"{path}/trials", list(rows.values())
+    yield f"{path}/curves", _curves(workspace, result)
     if winner.trial is not None:
         taken = export(workspace=workspace, study=result.name).to_json()
         yield (
@@ -107,13 +108,15 @@ def _answers(workspace: Workspace, result: StudySnapshot) -> Iterator[tuple[str,
             taken | {"text": winner_text(result, winner.trial), "lost": {}},
         )
     for number in _told_in_full(result):
-        trial = trial_report(result, number).to_json()
-        yield f"{path}/trials/{number}", trial | HERE
+        told_of = trial_report(result, number).to_json()
+        here = ("curve", *rows[number])  # once is enough: a wide space is most of a report
+        yield f"{path}/trials/{number}", {k: v for k, v in told_of.items() if k not in here} | HERE
         yield f"{path}/trials/{number}/story", history_of(result, number).to_json()
 
 
-def _curves(workspace: Workspace, study: str) -> dict[str, Any]:
-    """All curves as one page of them."""
+def _curves(workspace: Workspace, result: StudySnapshot) -> dict[str, Any]:
+    """All curves as one page of them, and how many reports each has."""
+    study = result.name
     pages = [watch.curves(workspace=workspace, study=study, points=POINTS)]
     while pages[-1].more and pages[-1].trial:
         after = pages[-1].trial[-1]
@@ -121,7 +124,8 @@ def _curves(workspace: Workspace, study: str) -> dict[str, Any]:
     columns: dict[str, Any] = {
         name: [each for page in pages for each in getattr(page, name)] for name in ("trial", "step", "value")
     }
-    return columns | {"last": 0, "more": False}
+    reports = [len(result.records.by_number[n].trial.intermediate_values) for n in columns["trial"]]
+    return columns | {"reports": reports, "last": 0, "more": False}
 
 
 def _told_in_full(result: StudySnapshot) -> list[int]:

@@ -25,6 +25,7 @@ function useAddress() {
   useEffect(() => {
     const changed = () => set(location.hash.slice(1));
     window.addEventListener("hashchange", changed);
+    changed(); // it may be another one since the first drawing
     return () => window.removeEventListener("hashchange", changed);
   }, []);
   return address;

@@ -203,10 +203,23 @@ export class FrozenSource {
   stop() {}
 
   async get(path) {
+    const [, study, trial] = /^(studies\/[^/]+)\/trials\/(\d+)$/.exec(path) ?? [];
+    const row = this.answers[`${study}/trials`]?.find((each) => each.number === Number(trial));
+    if (row) return this.#trial(study, row);
     if (path in this.answers) return this.answers[path];
     const [place, asked = ""] = path.split("?");
     if (place.endsWith("/trials") || place.endsWith("/curves")) return chosen(this.answers[place], new URLSearchParams(asked));
     throw new Problem(404, { title: "this report does not hold that" });
+  }
+
+  /** A trial: its row, its curve, and what else is told of those that matter. */
+  #trial(study, row) {
+    const { name, metric, resource } = this.answers[study];
+    const { trial, step, value, reports } = this.answers[`${study}/curves`];
+    const at = trial.indexOf(row.number);
+    const curve = at < 0 ? [] : step[at].map((each, index) => [each, value[at][index]]);
+    const about = { study: name, metric, resource, kinds: {}, bracket: null, bracket_rungs: [], rungs: [], advice: [], attributes: {}, files: [] };
+    return { ...about, ...row, ...this.answers[`${study}/trials/${row.number}`], curve, reports: reports[at] };
   }
 
   list(path) {

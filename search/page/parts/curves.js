@@ -6,6 +6,8 @@ import { number, setting, whole } from "hpsearch/format.js";
 import { Legend } from "hpsearch/parts/legend.js";
 import { Plot } from "hpsearch/parts/plot.js";
 
+/** What a report says of curves that have more reports than it holds. */
+export const THINNED = "Long curves are drawn by some of their reports: the first, the last, and the extremes in between.";
 const REACH = 14; // pixels from a curve at which it is the nearest
 const MANY = 300; // curves of which each is one pixel wide: a wider line takes six times as long
 const ORDER = { fail: 0, pruned: 0, waiting: 1, paused: 2, complete: 3, running: 4 };

@@ -7,7 +7,7 @@ import { logsOf, searchedOf } from "hpsearch/parameters.js";
 import { href, ofStudy } from "hpsearch/routes.js";
 import { useTrials } from "hpsearch/trials.js";
 import { Answered, Trouble } from "hpsearch/parts/basics.js";
-import { Curves } from "hpsearch/parts/curves.js";
+import { Curves, THINNED } from "hpsearch/parts/curves.js";
 import { Download } from "hpsearch/parts/download.js";
 import { Ladder } from "hpsearch/parts/ladder.js";
 import { Replay } from "hpsearch/parts/replay.js";
@@ -31,6 +31,8 @@ function Found({ report, winner, trials }) {
   const now = useNow(60_000);
   const [picked, setPicked] = useState(/** @type {number | null} */ (null));
   const ladder = useAnswer(ofStudy(study, "ladder"), { kinds: ["trial"], study });
+  const held = useAnswer(useSource().frozen ? ofStudy(study, "curves") : null);
+  const isThinned = held.value?.step.some((steps, index) => steps.length < held.value.reports[index]);
   const searched = useMemo(() => searchedOf(report), [report]);
   const logs = useMemo(() => logsOf(report), [report]);
   const rungs = [...new Set((ladder.value?.brackets ?? []).flatMap((each) => each.rungs))];
@@ -44,6 +46,7 @@ function Found({ report, winner, trials }) {
     <section class="card" aria-labelledby="curves"><h2 id="curves">How it was found</h2>
       <${Replay} rows=${trials.rows} curves=${trials.curves} goal=${report.goal} metric=${report.metric} now=${now}>${(then) => html`
         <${Curves} rows=${then.rows} curves=${then.curves} metric=${report.metric} resource=${report.resource} searched=${searched} logs=${logs} rungs=${rungs} best=${then.best} picked=${picked} onPick=${setPicked} />`}<//>
+      ${isThinned && html`<p class="soft">${THINNED}</p>`}
     </section>
     <div class="two">
       <section class="card" aria-labelledby="rungs"><h2 id="rungs">Rungs</h2>

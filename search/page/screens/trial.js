@@ -12,6 +12,7 @@ import { CloneTrial } from "hpsearch/parts/clone.js";
 import { Differences } from "hpsearch/parts/differences.js";
 import { Download } from "hpsearch/parts/download.js";
 import { useKeys } from "hpsearch/parts/keys.js";
+import { THINNED } from "hpsearch/parts/curves.js";
 import { Lines, look } from "hpsearch/parts/lines.js";
 import { Log } from "hpsearch/parts/log.js";
 import { Pick } from "hpsearch/parts/picked.js";
@@ -115,7 +116,7 @@ function Head({ found, winner, go, reload }) {
     </div>
     <dl class="figures">
       <div><dt>${state === "complete" ? metric : WAITS.includes(state) ? `${metric} so far` : `last ${metric}`}</dt><dd class="num">${value === null ? "–" : number(value)}</dd>
-        <dd class="soft">${last ? `${counted(found.curve.length, "reports")}, the last at ${counted(last[0], resource)}` : WAITS.includes(state) ? "no report yet" : "no report"}</dd></div>
+        <dd class="soft">${last ? `${counted(found.reports ?? found.curve.length, "reports")}, the last at ${counted(last[0], resource)}` : WAITS.includes(state) ? "no report yet" : "no report"}</dd></div>
       <div><dt>Trained</dt><dd class="num">${found.trained === null ? "–" : counted(found.trained, resource)}</dd>
         <dd class="soft">${found.retries ? `tried ${found.retries + 1} times` : found.bracket === null ? "" : `bracket ${found.bracket}`}</dd></div>
       <div><dt>Time</dt><dd class="num">${duration(found.seconds) || "–"}</dd>
@@ -144,6 +145,7 @@ function Curve({ found, best }) {
     ${lines.every((each) => each.x.length === 0)
       ? html`<p class="soft none">${WAITS.includes(found.state) ? "It has reported nothing yet." : "It has reported nothing."}</p>`
       : html`<${Lines} lines=${lines} others=${others} marks=${found.bracket_rungs} xLabel=${resource} yLabel=${metric} />`}
+    ${found.reports > found.curve.length && html`<p class="soft">${THINNED}</p>`}
   </section>`;
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import TrialState, create_trial
 
 from hpsearch.search.errors import UsageError
-from hpsearch.search.operations.report import WrittenReport, report
+from hpsearch.search.operations.report import POINTS, WrittenReport, report
 from hpsearch.search.operations.run import run
 from hpsearch.spaces import Spec
 from hpsearch.spaces.loader import load
@@ -154,9 +155,10 @@ def test_none_is_a_mistake(workspace: Workspace) -> None:
 
 
 def test_two_hundred_trials_are_under_a_megabyte(tmp_path: Path) -> None:
-    names = [f"parameter_{number}" for number in range(6)]
+    """Of a wide space, and with more reports than a report holds of a curve."""
+    names = [f"parameter_{number}_of_a_wide_space" for number in range(30)]
     parameters = {name: {"min": 0.0, "max": 1.0} for name in names}
-    stopping = {"method": "none", "max": 20}
+    stopping = {"method": "none", "max": 100}
     spec = Spec.from_json(
         SPACE | {"name": "long", "parameters": parameters, "baseline": None, "early_stopping": stopping}
     )
@@ -164,16 +166,22 @@ def test_two_hundred_trials_are_under_a_megabyte(tmp_path: Path) -> None:
     attrs = {SPEC: spec.to_json(), PROVENANCE: {"backend": "optuna"}}
     live = open_live(database, "long", goal=spec.goal, attrs=attrs)
     study = optuna.load_study(study_name=live.born, storage=live)
-    for number in range(200):
-        reports = {step: 1 / step + 1 / (number + 3) for step in range(1, 21)}  # with all their digits
-        params = {name: (number + place / 7) / 202 for place, name in enumerate(names)}
+    chance = random.Random(1)
+    for _ in range(200):
+        reports = {step: chance.random() for step in range(1, 101)}  # with all their digits
+        params = {name: chance.random() for name in names}
         ranges: dict[str, Any] = dict.fromkeys(names, FloatDistribution(0.0, 1.0))
         study.add_trial(
-            create_trial(params=params, distributions=ranges, intermediate_values=reports, value=reports[20])
+            create_trial(params=params, distributions=ranges, intermediate_values=reports, value=reports[100])
         )
     live.flush()
     live.close()
     written = report(workspace=Workspace.at(str(tmp_path / "studies.db")), study=["long"])
-    curves = frozen(written)["answers"]["studies/long/curves"]
-    assert len(curves["value"]) == 200 and set(map(len, curves["value"])) == {20}
+    answers = frozen(written)["answers"]
+    curves = answers["studies/long/curves"]
+    assert len(curves["value"]) == 200 and max(map(len, curves["value"])) == POINTS
+    assert all((steps[0], steps[-1]) == (1, 100) for steps in curves["step"])
+    assert curves["reports"] == [100] * 200, "the report says that it holds some of them alone"
+    once = json.dumps(answers["studies/long/trials/7"])
+    assert "curve" not in once and "params" not in once and '"rungs"' in once
     assert len(written.text.encode()) < 1_000_000
