@@ -153,8 +153,9 @@ Number = Annotated[int | float, PlainValidator(number), WithJsonSchema({"type": 
 Text = Annotated[str, PlainValidator(text), WithJsonSchema({"type": "string", "minLength": 1})]
 Plain = Annotated[Any, PlainValidator(plain), WithJsonSchema({})]
 Formula = Annotated[str, PlainValidator(expression), WithJsonSchema({"type": "string", "minLength": 1})]
-Positive = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[int, Field(ge=0)]
+MOST_COUNT = 2**53 - 1  # that every reader of JSON keeps exactly; `storage/attributes.py` takes as much
+Positive = Annotated[int, Field(ge=1, le=MOST_COUNT)]
+NotNegative = Annotated[int, Field(ge=0, le=MOST_COUNT)]
 Proportion = Annotated[float, Field(ge=0, le=1)]
 
 

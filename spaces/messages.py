@@ -169,7 +169,9 @@ def _message(kind: str, detail: Any) -> str:
         return f"must hold at most {context['max_length']}"
     if kind in LIMIT_WORDS:
         word, key = LIMIT_WORDS[kind]
-        return f"must be {word} {context[key]:g}, not {show(value)}"
+        limit = context[key]
+        written = f"{limit:,}" if isinstance(limit, int) and limit >= 10_000 else f"{limit:g}"
+        return f"must be {word} {written}, not {show(value)}"
     wanted = TYPE_NAMES.get(kind.removesuffix("_type"))
     if wanted is not None:
         return f"must be {wanted}, not {show(value)}"

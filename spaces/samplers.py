@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, Tag, model_validator
 
-from .fields import Model, NotNegative, Positive, Proportion, members, named, refuse
+from .fields import MOST_COUNT, Model, NotNegative, Positive, Proportion, members, named, refuse
 
 
 class Sampler(Model):
@@ -81,7 +81,7 @@ class CMAES(Sampler):
     sampler: Literal["cmaes"]
     n_startup_trials: NotNegative | None = None
     """Random trials before the model is used."""
-    popsize: Annotated[int, Field(ge=2)] | None = None
+    popsize: Annotated[int, Field(ge=2, le=MOST_COUNT)] | None = None
     """Trials per generation."""
     sigma0: Annotated[float, Field(gt=0)] | None = None
     """First step size."""
@@ -120,7 +120,7 @@ class NSGAII(Sampler):
     """Genetic search: very large budgets."""
 
     sampler: Literal["nsgaii"]
-    population_size: Annotated[int, Field(ge=2)] | None = None
+    population_size: Annotated[int, Field(ge=2, le=MOST_COUNT)] | None = None
     """Trials per generation."""
     crossover_prob: Proportion | None = None
     """Chance that a child has two parents."""

@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema, model_validator
 
 from .errors import hint
-from .fields import Model, NotNegative, Positive, Text, number, refuse, show
+from .fields import MOST_COUNT, Model, NotNegative, Positive, Text, number, refuse, show
 from .times import Seconds
 
+MOST_PRICE = 1e9  # an hour, in any currency
 LEAST_SHARE = 0.0001  # of a device: the smallest share that Ray distinguishes
 _UNITS = {unit: 1024**power for power, unit in enumerate(["", "K", "M", "G", "T"])}
 
@@ -62,16 +63,17 @@ Trackers = Annotated[
 
 
 def _count(value: Any, *, of: str) -> Any:
-    if value == "auto" or (type(value) is int and value >= 1):
+    if value == "auto" or (type(value) is int and 1 <= value <= MOST_COUNT):
         return value
-    raise refuse(f'must be "auto" or a number of {of}, not {show(value)}')
+    most = f" of at most {MOST_COUNT:,}" if type(value) is int and value > 0 else ""
+    raise refuse(f'must be "auto" or a number of {of}{most}, not {show(value)}')
 
 
 _COUNT_SCHEMA = WithJsonSchema(
     {
         "if": {"type": "string"},
         "then": {"const": "auto"},
-        "else": {"type": "integer", "minimum": 1},
+        "else": {"type": "integer", "minimum": 1, "maximum": MOST_COUNT},
     }
 )
 
@@ -180,7 +182,7 @@ class Execution(Model):
     keep: NotNegative = 3
     """Trials whose checkpoints stay on disk, best first; trials to be confirmed keep theirs too."""
 
-    price_per_hour: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    price_per_hour: Annotated[float, Field(gt=0, le=MOST_PRICE)] | None = None
     """What an hour of a GPU costs, or of the machine where trials have none; reports tell what was spent."""
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, Tag, model_validator
 
-from .fields import Model, NotNegative, Positive, Proportion, Text, members, named, refuse
+from .fields import MOST_COUNT, Model, NotNegative, Positive, Proportion, Text, members, named, refuse
 
 Unit = Literal["samples", "steps", "epochs"]
 # Parameters of built-in objectives where a training ends, and the unit that they count.
@@ -72,7 +72,7 @@ class Rungs(EarlyStopping):
     """Resource at the first rung, where trials may first stop."""
     max: Positive
     """Resource of a trial that runs to its end."""
-    eta: Annotated[int, Field(ge=2)] = 3
+    eta: Annotated[int, Field(ge=2, le=MOST_COUNT)] = 3
     """One in this many trials continues at each rung."""
     type: Literal["stopping", "promotion"] = "stopping"
     """The others end (stopping), or pause until they are among the best there (promotion)."""

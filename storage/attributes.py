@@ -30,6 +30,7 @@ from .trial_attrs import (
 )
 
 Sound = Callable[[Any], bool]
+MOST_COUNT = 2**53 - 1  # that every reader of JSON keeps exactly
 UNREADABLE = (ValueError, LookupError, TypeError, AssertionError, ArithmeticError, RecursionError)
 
 
@@ -45,11 +46,11 @@ def mapping_with(**kinds: Sound) -> Sound:
 
 
 def is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**53
+    return type(value) is int and 0 <= value <= MOST_COUNT
 
 
 def is_seconds(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < 2**53  # neither infinite nor beyond the floats
+    return type(value) in (int, float) and 0 <= value <= MOST_COUNT  # neither infinite nor beyond the floats
 
 
 is_text = is_a(str)

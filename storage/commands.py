@@ -29,8 +29,8 @@ class StudyCommand:
     trial: int | None = None
     driver: int | None = None  # the process that it is meant for, where that is known
     by: str | None = None  # who asks for it; None: hpsearch on this machine
-    budget: dict[str, Any] | None = None  # the new one
-    confirm: dict[str, Any] | None = None  # beside a budget: which trials train again, and how often
+    budget: dict[str, Any] | None = None  # the limits that change; None takes one away
+    confirm: dict[str, Any] | None = None  # beside a budget: what changes of what trains again
     params: dict[str, Any] | None = None  # to be tried: Optuna's labels of searched parameters
     request: str | None = None  # by which the trial is found that this enqueues
     call: str | None = None  # by which of several commands with one request the one is known that enqueued it

@@ -74,12 +74,20 @@ def study_folder(runs: Path, study: str) -> Path:
 
 def has_trials(folder: Path) -> bool:
     """Whether a study's folder has files of trials."""
-    return folder.is_dir() and any(path.name.isdecimal() for path in folder.iterdir())
+    return any(name.isdecimal() for name in _names(folder))
 
 
 def has_files(folder: Path) -> bool:
     """Whether a study's folder has files of the study."""
-    return folder.is_dir() and not all(_is_no_file_of_it(path.name) for path in folder.iterdir())
+    return not all(map(_is_no_file_of_it, _names(folder)))
+
+
+def _names(folder: Path) -> list[str]:
+    """The names in a folder; none where there is no such folder, or it was just removed."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _is_no_file_of_it(name: str) -> bool:

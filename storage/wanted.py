@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, get_args
 import sqlalchemy
 from optuna.storages import RDBStorage
 
-from .attributes import UNREADABLE, is_a, is_count, is_text, is_text_or_none, mapping_with
+from .attributes import MOST_COUNT, UNREADABLE, is_a, is_count, is_text, is_text_or_none, mapping_with
 from .changing import change_attribute
 from .damage import readable
 from .database import Tables
@@ -224,7 +224,7 @@ _wanted = mapping_with(
     slots=lambda value: value is None or _slots(value),
     preempted=lambda value: value is None or (_preempted(value) and {"by", "at"} <= value.keys()),
     preemptions=is_count,
-    lost=lambda value: type(value) in (int, float) and 0 <= value < 2**53,
+    lost=lambda value: type(value) in (int, float) and 0 <= value <= MOST_COUNT,
     preemptible=is_a(bool),
     queued=_is_moment_or_none,
     started=_is_moment_or_none,

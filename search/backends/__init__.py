@@ -20,13 +20,7 @@ def make_backend(name: str, spec: Spec, objective: dict[str, Any], ray_address: 
 
     Raises `UsageError` where there is no such backend, or where it cannot run the study.
     """
-    check_name(name)
-    if name != "remote" and ObjectiveInfo(spec.objective_words).kind == "remote":
-        raise UsageError(
-            f"the objective is remote, so workers elsewhere bring its code: the backend {name} has none; "
-            "search with the backend remote",
-            code="remote-objective",
-        )
+    check_backend(name, spec)
     if name == "ray":
         from .ray.backend import RayBackend
 
@@ -40,6 +34,17 @@ def make_backend(name: str, spec: Spec, objective: dict[str, Any], ray_address: 
     from .local import LocalBackend
 
     return LocalBackend(spec, objective)
+
+
+def check_backend(name: str, spec: Spec) -> None:
+    """Raise `UsageError` where there is no backend of this name, or where it has not the study's code."""
+    check_name(name)
+    if name != "remote" and ObjectiveInfo(spec.objective_words).kind == "remote":
+        raise UsageError(
+            f"the objective is remote, so workers elsewhere bring its code: the backend {name} has none; "
+            "search with the backend remote",
+            code="remote-objective",
+        )
 
 
 def check_name(name: str) -> None:

@@ -177,13 +177,16 @@ def machine_price() -> float | None:
 
     Raises `UsageError` where the variable that says it has no amount.
     """
+    from ...spaces.settings import MOST_PRICE
+
     given = os.environ.get(PRICE_VARIABLE, "").strip()
     if not given:
         return None
     with suppress(ValueError):
-        if 0 < (price := float(given)) < math.inf:
+        if 0 < (price := float(given)) <= MOST_PRICE:
             return price
-    raise UsageError(f"{PRICE_VARIABLE} needs an amount of money above 0, such as 2.5; not {given!r}")
+    told = f"{PRICE_VARIABLE} needs an amount of money such as 2.5, above 0 and at most {MOST_PRICE:,.0f}"
+    raise UsageError(f"{told}; not {given!r:.60}")
 
 
 def visible_gpus() -> list[str]:

@@ -153,7 +153,10 @@ Commands that print have `--json`; `hpsearch schema --output COMMAND` prints its
 def agent_docs(context: typer.Context) -> None:
     """Print a page that tells a coding agent how to search a script's hyperparameters with hpsearch.
 
-    Example: hpsearch agent-docs > .claude/skills/hpsearch/SKILL.md
+    Agents look for it in a folder of their own, which has to be there: mkdir -p .claude/skills/hpsearch
+    before hpsearch agent-docs > .claude/skills/hpsearch/SKILL.md, say.
+
+    Example: hpsearch agent-docs > SKILL.md
     """
     root: Any = context.find_root().command
     printing.print_document(page(root.commands))

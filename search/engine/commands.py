@@ -78,11 +78,11 @@ class CommandInbox:
                 self._driver.say(f"another process sent an unknown command, which is ignored: {command.do}")
 
     def _budget(self, asked: StudyCommand) -> None:
-        """Continue with another budget, or with another confirmation."""
-        confirm = self._lifecycle.spec.confirm
+        """Continue with other limits, or another confirmation; what is not named stays."""
+        before = self._lifecycle.spec
         try:
-            budget = Budget.model_validate(asked.budget)
-            confirm = confirm if asked.confirm is None else Confirm.model_validate(asked.confirm)
+            budget = Budget.model_validate({**dict(before.budget), **(asked.budget or {})})
+            confirm = Confirm.model_validate({**dict(before.confirm), **(asked.confirm or {})})
         except ValueError:
             sent = asked.budget if asked.confirm is None else f"{asked.budget} {asked.confirm}"
             self._driver.say(f"another process sent a budget that is none, which is ignored: {sent}")

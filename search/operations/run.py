@@ -62,6 +62,7 @@ def run(
     `hpsearch.search.run`.
     """
     began = time.monotonic() if began is None else began
+    goes_on = space is None
     if space is None:
         if study is None:
             raise UsageError("name a space, or the study that is to continue")
@@ -103,6 +104,7 @@ def run(
         with closing(live):
             if studies.SPEC in attrs:  # it resumes
                 _refuse_changes(spec, live.attrs[studies.SPEC])
+                spec = _as_left(spec, live.attrs[studies.SPEC], changes) if goes_on else spec
             _refuse_other_texts(spec, live.attrs.get(studies.TEXTS, {}), about[studies.TEXTS])
             spec = spec.model_copy(update={"name": live.born})  # brackets go by it
             if memory is not None:
@@ -226,6 +228,14 @@ def _or_another_name() -> Iterator[None]:
         if error.code != "study-busy":
             raise
         raise StorageError(f"{error}; or search under another name", code="name-taken") from error
+
+
+def _as_left(spec: Spec, stored: dict[str, Any], changes: Mapping[str, Any]) -> Spec:
+    """The spec with the budget and confirmation that were stored until the study was this search's alone."""
+    sections = {"budget", "confirm"}
+    left = stored_spec(spec.name, stored)
+    left = left.override(**{name: changes[name] for name in sections & changes.keys()})
+    return spec.model_copy(update={name: getattr(left, name) for name in sections})
 
 
 def _refuse_changes(spec: Spec, stored: dict[str, Any]) -> None:

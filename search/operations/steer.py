@@ -11,6 +11,7 @@ import sqlalchemy
 
 from ...spaces import Spec
 from ...storage import StorageError, studies
+from ...storage.attributes import MOST_COUNT
 from ...storage.commands import StudyCommand, send
 from ...storage.damage import readable
 from ...storage.database import open_storage
@@ -114,8 +115,8 @@ def check_slots(slots: Slots | None) -> None:
     """Raise `UsageError` for an amount that nothing has."""
     for what, least in (("cpus", 1), ("gpus", 0), ("memory", 1)) if slots is not None else ():
         amount = getattr(slots, what)
-        if amount is not None and amount < least:
-            raise UsageError(f"slots.{what} must be at least {least}, not {amount}")
+        if amount is not None and not least <= amount <= MOST_COUNT:
+            raise UsageError(f"slots.{what} must be from {least} to {MOST_COUNT:,}, not {amount}")
 
 
 def set_sections(
@@ -128,24 +129,27 @@ def set_sections(
 ) -> Spec:
     """Change the budget and the confirmation of a study, also while it is searched; None stays as it is.
 
-    A study that was over has something to do again. Raises `SpaceError` for values that are none.
+    Fields that are not named stay as they are by then, so that of changes at the same time all are made. A
+    study that was over has something to do again. Raises `SpaceError` for values that are none.
     """
     stored = find_study(workspace, study)
     spec = stored_spec(study, stored.study.user_attrs[studies.SPEC])
-    changed = spec.override(budget=budget or {}, confirm=confirm or {})
-    now = {"budget": changed.budget, "confirm": changed.confirm}
-    if now == {"budget": spec.budget, "confirm": spec.confirm}:
+    given = {"budget": budget or {}, "confirm": confirm or {}}
+    changed = spec.override(**given)
+    if (changed.budget, changed.confirm) == (spec.budget, spec.confirm):
         return changed
+    fields: dict[str, Any] = {
+        section: {name: value for name, value in getattr(changed, section) if name in named}
+        for section, named in given.items()
+    }
 
     def write(live: LiveStorage) -> None:
         key = live.get_study_id_from_name(live.born)
         left = stored_spec(study, live.get_study_user_attrs(key)[studies.SPEC])
-        live.set_study_user_attr(key, studies.SPEC, left.model_copy(update=now).to_json())
+        live.set_study_user_attr(key, studies.SPEC, left.override(**fields).to_json())
         live.set_study_user_attr(key, studies.PHASE, studies.Phase.SEARCHING)
 
-    sent = {name: section.model_dump(mode="json") for name, section in now.items()}
-    asked = StudyCommand("budget", by=by, budget=sent["budget"], confirm=sent["confirm"])
-    obeyed(stored, asked, write)
+    obeyed(stored, StudyCommand("budget", by=by, **fields), write)
     return changed
 
 

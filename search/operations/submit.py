@@ -18,7 +18,7 @@ from ...storage.connection import WRITE_WAIT_SECONDS
 from ...storage.database import open_storage
 from ...storage.wanted import Priority, Slots, Wanted, change_wanted
 from ...storage.workspace import Workspace
-from ..backends import check_name
+from ..backends import check_backend
 from ..errors import SearchError
 from ..preflight import checks
 from ..preflight.objective import load_space, texts_of
@@ -79,7 +79,7 @@ def submit(
     """
     spec = load_space(space)
     spec = spec.override(**changes) if changes else spec
-    check_name(backend)
+    check_backend(backend, spec)
     check_slots(slots)
     if spec.objective != "remote":
         checks.check_objective(spec)

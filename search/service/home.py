@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from ...spaces.errors import hint
+from ...spaces.settings import MOST_PRICE
 from ...storage.locks import locked
 from ..errors import SearchError, UsageError, why
 
@@ -259,8 +260,9 @@ def _setting(file: Path, name: Any, value: Any) -> Any:
         if type(value) not in (int, float) or not 0 <= value < float("inf"):
             raise UsageError(f"{file}: settle needs a number of seconds, not {value!r}", code="settings")
     elif name == "price_per_hour":
-        if type(value) not in (int, float) or not 0 < value < float("inf"):
-            raise UsageError(f"{file}: {name} needs an amount above 0, not {value!r}", code="settings")
+        if type(value) not in (int, float) or not 0 < value <= MOST_PRICE:
+            told = f"{name} needs an amount above 0, and at most {MOST_PRICE:,.0f}"
+            raise UsageError(f"{file}: {told}, not {value!r:.60}", code="settings")
     elif not isinstance(value, str):
         raise UsageError(f"{file}: {name} needs a text, not {value!r}", code="settings")
     return value

@@ -135,7 +135,7 @@ def environment(inherited: Mapping[str, str], place: Slice, machine: Machine) ->
         "COLUMNS": "160",
     }
     if machine.price_per_hour is not None:
-        variables[PRICE_VARIABLE] = f"{machine.price_per_hour:g}"
+        variables[PRICE_VARIABLE] = repr(machine.price_per_hour)
     if machine.gpus or "CUDA_VISIBLE_DEVICES" in variables:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
     return variables

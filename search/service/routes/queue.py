@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Response
 from pydantic import Field
 
+from ....storage.attributes import MOST_COUNT
 from ....storage.wanted import Priority, Slots
 from ...operations.steer import Steering, steer
 from ...operations.submit import SpaceDiffers, Submitted, submit
@@ -23,7 +24,7 @@ from ..submission import CodeBody
 from ..tokens import Caller
 
 router = APIRouter(prefix="/v1", tags=["queue"])
-Amount = Annotated[int, Field(ge=1, le=2**53)]
+Amount = Annotated[int, Field(ge=1, le=MOST_COUNT)]
 
 
 class SlotsBody(Body):

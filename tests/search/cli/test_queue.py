@@ -31,7 +31,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     for name in ("HPSEARCH_STORAGE", "HPSEARCH_SERVER", "HPSEARCH_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     found = Workspace.at("hpsearch.db")
-    submit(workspace=found, space=small(objective="remote"), backend="optuna", hold=True)
+    submit(workspace=found, space=small(objective="remote"), backend="remote", hold=True)
     return found
 
 

@@ -14,28 +14,33 @@ import optuna
 import pytest
 
 from hpsearch.search.cli.hints import with_options
+from hpsearch.search.errors import UsageError
 from hpsearch.search.operations import control
+from hpsearch.search.operations import steer as steering
 from hpsearch.search.operations import submit as submitting
 from hpsearch.search.operations.control import kill, pause, retry, stop, try_config
+from hpsearch.search.operations.run import run
 from hpsearch.search.operations.steer import set_sections
 from hpsearch.search.operations.studies import delete
 from hpsearch.search.operations.submit import submit
 from hpsearch.search.results.study import space_of
-from hpsearch.storage import StorageError, claims
+from hpsearch.storage import StorageError, claims, studies
 from hpsearch.storage.commands import COMMAND_PREFIX
 from hpsearch.storage.locks import driver_lock
 from hpsearch.storage.studies import PHASE, Phase, find_study
 from hpsearch.storage.workspace import Workspace
 
 from ...support.driving import DrivenStudy
+from ...support.in_process import InProcessBackend
 from ...support.spaces import small
+from ...support.watchers import Recorder
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     """A workspace with a study that is over, and one trial of which has failed."""
     found = Workspace.at(str(tmp_path / "a.db"))
-    submit(workspace=found, space=small(name="s", objective="remote"))
+    submit(workspace=found, space=small(name="s", objective="remote"), backend="remote")
     stored = find_study(found, "s").study
     stored.add_trial(optuna.trial.create_trial(state=optuna.trial.TrialState.FAIL))
     stored.set_user_attr(PHASE, Phase.OVER)
@@ -82,6 +87,61 @@ def test_a_budget_that_a_killed_driver_has_not_read_is_the_next_ones(tmp_path: P
     assert driver.spec.budget.trials == 9
     driver.close()
     study.close()
+
+
+def test_of_changes_at_the_same_time_all_are_made(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def first(*asked: Any) -> bool:
+        monkeypatch.setattr(steering, "obeyed", control.obeyed)
+        set_sections(workspace, "s", confirm={"top": 2})
+        set_sections(workspace, "s", budget={"samples": 900})
+        return control.obeyed(*asked)
+
+    monkeypatch.setattr(steering, "obeyed", first)
+    set_sections(workspace, "s", budget={"trials": 60})
+    now = space_of(workspace, "s")
+    assert (now.budget.trials, now.budget.samples, now.confirm.top) == (60, 900, 2)
+
+
+def test_a_search_changes_the_fields_that_it_is_told_and_no_others(tmp_path: Path) -> None:
+    study = DrivenStudy(tmp_path)
+    driver = study.driver(small())
+    changes = (
+        {"budget": {"samples": 900}},
+        {"budget": {}, "confirm": {"top": 2}},
+        {"budget": {"trials": 60}},
+    )
+    for change in (*changes, {"budget": {"samples": None}}, {"budget": {"trials": None}}):
+        study.command(do="budget", **change)
+        driver.tick()
+    assert dict(driver.spec.budget) == {"trials": 60, "time": None, "samples": None, "target": None}
+    assert driver.spec.confirm.top == 2
+    assert "a budget that is none, which is ignored" in study.watcher.said[-1]
+    driver.close()
+    study.close()
+
+
+def steady(trial: Any) -> float:
+    return 0.5
+
+
+def test_a_search_that_begins_goes_on_with_what_changes_until_then(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def claim_of(*asked: Any) -> Any:
+        set_sections(workspace, "t", budget={"trials": 3})  # it has read its space
+        return real(*asked)
+
+    monkeypatch.setattr(
+        "hpsearch.search.operations.run.make_backend", lambda name, *of: InProcessBackend(*of[:2])
+    )
+    one = small(name="t", budget={"trials": 1})
+    run(workspace=workspace, space=one, objective=steady, watcher=Recorder())
+    real = studies.claim_of
+    monkeypatch.setattr("hpsearch.search.operations.run.studies.claim_of", claim_of)
+    done = run(workspace=workspace, study="t", objective=steady, watcher=Recorder())
+    assert (done.ran, space_of(workspace, "t").budget.trials) == (2, 3)
 
 
 def ask_stop(workspace: Workspace) -> bool:
@@ -164,9 +224,20 @@ def test_of_equal_submissions_at_once_one_makes_the_study(
 
     monkeypatch.setattr(submitting, "claim_new", claim_new)
     told = at_once(
-        2, lambda: submit(workspace=workspace, space=small(name="t", objective="remote"), by="anna")
+        2, lambda: submit(workspace=workspace, space=small(name="t", objective="remote"), backend="remote")
     )
     assert sorted(each.made for each in told) == [False, True]
+
+
+@pytest.mark.parametrize("backend", ["optuna", "ray"])
+def test_a_space_whose_code_others_bring_is_not_queued_for_a_backend_without_it(
+    tmp_path: Path, backend: str
+) -> None:
+    with pytest.raises(UsageError, match="search with the backend remote"):
+        submit(
+            workspace=Workspace.at(str(tmp_path / "b.db")), space=small(objective="remote"), backend=backend
+        )
+    assert not (tmp_path / "b.db").exists()
 
 
 def test_what_is_searched_can_be_deleted_once_it_is_stopped_whatever_its_name(workspace: Workspace) -> None:
@@ -190,7 +261,7 @@ def test_a_configuration_that_is_tried_before_a_search_leaves_its_baseline_to_it
     study = DrivenStudy(tmp_path)
     workspace = Workspace.at(str(study.file))
     spec = small(baseline={"x": 0.5}, objective="remote")
-    submit(workspace=workspace, space=spec)
+    submit(workspace=workspace, space=spec, backend="remote")
     assert try_config(workspace=workspace, study="study", params={"x": 0.25}).trial == 0
     for _ in range(2):  # a second search adds no other
         study.driver(spec)

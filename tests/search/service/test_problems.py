@@ -110,7 +110,7 @@ def test_a_full_disk_is_why_nothing_starts(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr("hpsearch.search.service.home.ROOM", 1 << 60)  # more than any disk has
         assert call("GET", "/readyz", None).status_code == 503
         space = small(name="k", objective="remote").to_json()
-        assert call("PUT", "/v1/studies/k", json={"space": space}).status_code == 201
+        assert call("PUT", "/v1/studies/k", json={"space": space, "backend": "remote"}).status_code == 201
         (study,) = call("GET", "/v1/queue").json()["studies"]
         told = f"the disk of {tmp_path / 'home'} is full: nothing is started until it has room"
         assert study["state"]["reason"] == told and study["begins"] is None

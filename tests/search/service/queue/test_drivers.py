@@ -31,8 +31,12 @@ def test_a_driver_is_told_what_its_machine_costs(tmp_path: Path, monkeypatch: py
         monkeypatch.setenv(name, value)
     assert machine_price() == 2.5
     monkeypatch.setenv("HPSEARCH_PRICE_PER_HOUR", "2,50")
-    with pytest.raises(UsageError, match="HPSEARCH_PRICE_PER_HOUR needs an amount of money above 0"):
+    with pytest.raises(
+        UsageError, match=r"HPSEARCH_PRICE_PER_HOUR needs an amount of money such as 2.5, above 0 and"
+    ):
         machine_price()
     file.write_text("price_per_hour: 0\n")
-    with pytest.raises(UsageError, match="price_per_hour needs an amount above 0, not 0"):
+    with pytest.raises(
+        UsageError, match="price_per_hour needs an amount above 0, and at most 1,000,000,000, not 0"
+    ):
         Settings.read(file)

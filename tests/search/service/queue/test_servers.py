@@ -52,7 +52,14 @@ class Servers:
 
     def submit(self, study: str, server: Reconciler) -> None:
         space = small(name=study, objective="remote")
-        submit(workspace=self.workspace, space=space, hold=True, cwd=self.folder, server=server.server)
+        submit(
+            workspace=self.workspace,
+            space=space,
+            backend="remote",
+            hold=True,
+            cwd=self.folder,
+            server=server.server,
+        )
 
     def begin(self, study: str, is_here: bool) -> None:
         """Give a study a trial, and its folder where that is here."""
@@ -141,8 +148,8 @@ def test_a_file_has_one_server_whatever_it_was_called(make_servers: Any, tmp_pat
     second = servers.add("second")
     assert servers.server_of("s") == first.server, "the first one has the queue"
     second.drain(True)
-    submit(workspace=servers.workspace, space=small(name="code", objective="remote"), bundle="b" * 64,
-           cwd=sent, server=first.server)  # fmt: skip
+    submit(workspace=servers.workspace, space=small(name="code", objective="remote"), backend="remote",
+           bundle="b" * 64, cwd=sent, server=first.server)  # fmt: skip
     first.stop()
     second.look()
     assert servers.server_of("s") == second.server
@@ -162,8 +169,8 @@ def test_a_search_that_listens_in_the_home_of_a_server_that_is_gone_is_begun_ane
     """Its workers come to the one that has taken it over; others go on as they are."""
     servers = make_servers(str(tmp_path / "a.db"))
     first = servers.add("first")
-    for backend in ("remote", "optuna"):
-        space = small(name=backend, objective="remote")
+    for backend, objective in (("remote", "remote"), ("optuna", {"command": ["true"]})):
+        space = small(name=backend, objective=objective)
         submit(
             workspace=servers.workspace,
             space=space,
