@@ -12,7 +12,15 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from .document import INTEGER_BOUND, with_whole_characters
@@ -66,6 +74,11 @@ def _help_of(model: type[Model]) -> dict[str, str]:
 def refuse(message: str, path: str = "") -> PydanticCustomError:
     """The error of a validator, at a field of the value or at all of it."""
     return _refused([(path, message)])
+
+
+def is_stored(field: str, info: ValidationInfo) -> bool:
+    """Whether this field of the spec was checked before, maybe by an older version that allowed more."""
+    return field in (info.context or {}).get("stored", ())
 
 
 def raise_all(problems: Iterable[tuple[str, str]]) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, PlainValidator, ValidationInfo, WithJsonSchema, model_validator
 
 from .document import written
-from .fields import Model, Number, Plain, expression, plain, raise_all, refuse, show
+from .fields import Model, Number, Plain, expression, is_stored, plain, raise_all, refuse, show
 
 MOST_LISTED_VALUES = 10_000  # a range of more values is not listed
 LARGEST_EXPONENT = math.log(1e308)
@@ -86,7 +86,7 @@ class Range(Conditional):
                     object.__setattr__(self, name, float(value))
         raise_all(self._problems())
         raise_all(self._too_fine())
-        raise_all(self._miss(stored=bool(info.context and info.context.get("stored"))))
+        raise_all(self._miss(stored=is_stored("parameters", info)))
         raise_all(prior_problems(self.accept, self.prior))
         return self
 

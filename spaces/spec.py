@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -17,6 +18,7 @@ from pydantic import (
     PrivateAttr,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
@@ -24,7 +26,7 @@ from pydantic import (
 from .dialects import bare, foreign
 from .document import Places, join
 from .errors import Issue, SpaceError
-from .fields import Formula, Model, Proportion, Text, plain, refuse, show
+from .fields import Formula, Model, Proportion, Text, is_stored, plain, refuse, show
 from .messages import UNIONS, translate
 from .parameters import Derived, Parameter, largest
 from .presets import PresetNames, Presets, from_preset
@@ -44,17 +46,20 @@ YOUNGER = ("value", "nan", "execution.fresh_process")
 CHANGEABLE = ("name", "budget", "confirm", "audit", "execution", "report_to")
 
 
+NUMBERED = re.compile(r"~\d+")  # what a server calls a study by its number in the database
 PARAMETER: TypeAdapter[Any] = TypeAdapter(Parameter)
 FORMULA: TypeAdapter[Any] = TypeAdapter(Formula)
 
 
-def _name(value: Any) -> str:
+def _name(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 200:
         raise refuse(f"must be a text of 1 to 200 characters, not {show(value)}")
     if any(not letter.isprintable() or letter in "/\\" for letter in value):
         raise refuse(f"{show(value)} has a slash, a line break or another character no name may have")
     if value.startswith("-"):
         raise refuse(f"{show(value)} begins with a dash, so commands would take it for an option")
+    if NUMBERED.fullmatch(value) and not is_stored("name", info):
+        raise refuse(f"{show(value)} means the study of that number to a server; write {value[1:]} without ~")
     return value
 
 
@@ -68,7 +73,12 @@ Name = Annotated[
     str,
     PlainValidator(_name),
     WithJsonSchema(
-        {"type": "string", "minLength": 1, "maxLength": 200, "pattern": r"^[^-/\\\n\r\t][^/\\\n\r\t]*$"}
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 200,
+            "pattern": r"^(?!~[0-9]+$)[^-/\\\n\r\t][^/\\\n\r\t]*$",
+        }
     ),
 ]
 Values = Annotated[dict[str, Any], PlainValidator(_baseline), WithJsonSchema({"type": "object"})]
@@ -235,15 +245,15 @@ class Spec(Model):
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
         """The spec from what `to_json` returned; raises `SpaceError`."""
-        return cls.check(dict(data), Places("<json>"), stored=True)
+        return cls.check(dict(data), Places("<json>"), stored=cls.model_fields)
 
     @classmethod
     def check(
-        cls, data: Any, places: Places, presets: Presets | None = None, *, stored: bool = False
+        cls, data: Any, places: Places, presets: Presets | None = None, *, stored: Collection[str] = ()
     ) -> Spec:
         """The spec from plain data; raises `SpaceError` with every issue, each with its place.
 
-        `stored`: whether it was checked before, maybe by an older version.
+        `stored`: fields that were checked before, maybe by an older version.
         """
         if issues := bare(data, places):
             raise SpaceError(issues)
@@ -288,7 +298,7 @@ class Spec(Model):
                 old = {name: value for name, value in old.items() if name in member.model_fields}
             gone = {name for name, value in change.items() if value is None}
             data[section] = {name: value for name, value in {**old, **change}.items() if name not in gone}
-        spec = self.check(data, Places("<override>"))
+        spec = self.check(data, Places("<override>"), stored=type(self).model_fields.keys() - changes.keys())
         spec._places, spec._folder = self._places, self._folder
         return spec
 

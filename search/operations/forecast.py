@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from ..errors import SearchError, UsageError
 from ..preflight.forecast import assumption
 from ..preflight.simulated import Reached, SearchCosts, SimulatedSearch, TrainingCost
 from ..preflight.simulation import simulate
+from ..queue.foreseen import Progress, Rest, moment_ahead, rest_of
 from ..results.next_steps import elapsed_in, is_over
 from ..results.study import StudySnapshot, load_result
 from ..sampling.view import StudyAtRung
@@ -45,7 +45,7 @@ class StudyForecast(Value):
     left: float  # that its search still takes
     left_low: float
     left_high: float
-    ends: str | None  # when, if it goes on now: a moment in UTC
+    ends: str | None  # when, if it goes on now: a moment in UTC; None: unknown, or it is over
     over: bool  # nothing is left to do
     by: str  # what ends it: trials, time or samples
     trials: int  # that start in all
@@ -88,18 +88,19 @@ def forecast(
     searching = driver_running(workspace, result.folder_name) is not None
     ended = StudySnapshot(result.name, seen, spec, workspace).records
     over = not searching and is_over(ended, elapsed)
-    left, low, high = (0.0, 0.0, 0.0) if over else _left(spec, course, all_trials, costs, elapsed)
-    ends = datetime.fromtimestamp(datetime.now(UTC).timestamp() + left, UTC)
+    rest = Rest(0.0, 0.0, 0.0) if over else _rest(spec, course, all_trials, elapsed, slots)
+    now = datetime.now(UTC).timestamp()
+    ends = None if over else moment_ahead(now + rest.seconds, now)
     return StudyForecast(
         study=study,
         resource=spec.resource,
         searching=searching,
         paused=bool(result.study.user_attrs.get(PAUSED)),
         elapsed=elapsed,
-        left=round(left, 1),
-        left_low=round(low, 1),
-        left_high=round(high, 1),
-        ends=None if over else ends.isoformat(timespec="seconds"),
+        left=round(rest.seconds, 1),
+        left_low=round(rest.low, 1),
+        left_high=round(rest.high, 1),
+        ends=None if ends is None else ends.isoformat(timespec="seconds"),
         over=over,
         by=course.by,
         trials=course.trials,
@@ -150,8 +151,12 @@ def _training(trial: FrozenTrial, cost: Cost, whole: int) -> TrainingCost:
 def _slots(trials: Sequence[FrozenTrial], elapsed: float) -> int:
     """How many trials have trained at a time, by what all of them took; at least those that do now."""
     took = sum(seconds_of(trial) or 0.0 for trial in trials)
-    running = sum(trial.state == TrialState.RUNNING and not at_rung(trial) for trial in trials)
-    return max(1, running, round(took / elapsed) if elapsed > 0 else 1)
+    return max(1, _running(trials), round(took / elapsed) if elapsed > 0 else 1)
+
+
+def _running(trials: Sequence[FrozenTrial]) -> int:
+    """How many trials a worker has."""
+    return sum(trial.state == TrialState.RUNNING and not at_rung(trial) for trial in trials)
 
 
 def _startup(trials: Sequence[FrozenTrial], started: str | None) -> float:
@@ -166,32 +171,23 @@ def _startup(trials: Sequence[FrozenTrial], started: str | None) -> float:
     return min(max(0.0, took), START_SECONDS)
 
 
-def _left(
-    spec: Spec,
-    course: SimulatedSearch,
-    trials: Sequence[FrozenTrial],
-    costs: SearchCosts,
-    elapsed: float,
-) -> tuple[float, float, float]:
-    """Seconds that are left: of its time where that ends it, else by the share of the work that is done."""
-    if course.by == "time" and spec.budget.time is not None:
-        left = max(0.0, course.end - elapsed)
-        return left, max(0.0, min(left, course.ends[0] - elapsed)), max(left, course.ends[1] - elapsed)
-    at, work = 0, 0.0
-    for reached in course.reached:
-        work += (reached.step - at) * reached.trials
-        at = reached.step
-    work += course.confirms * at
-    done = min(1.0, sum(trained_to(trial) for trial in trials) / work) if work else 1.0
-    ended = sum(trial.state.is_finished() for trial in trials)
-    spread = 1 / math.sqrt(max(1, ended))
-    left = (course.end - costs.startup) * (1 - done)
-    early, late = (end / course.end for end in course.ends)
-    high = left * max(1.0, late) * (1 + spread)
-    if spec.budget.time is not None:
-        most = max(0.0, spec.budget.time - elapsed)
-        left, high = min(left, most), min(high, 1.05 * most)
-    return left, min(left, left * min(1.0, early) / (1 + spread)), max(left, high)
+def _rest(
+    spec: Spec, course: SimulatedSearch, trials: Sequence[FrozenTrial], elapsed: float, slots: int | None
+) -> Rest:
+    """What is left: as the queue foresees it, else, where that knows nothing yet, by the simulated course."""
+    progress = Progress(
+        elapsed,
+        ended=sum(trial.state.is_finished() for trial in trials),
+        trained=sum(trained_to(trial) for trial in trials),
+        begun=sum(bool(trial.intermediate_values) for trial in trials),
+        running=_running(trials),
+    )
+    times = 1.0 if slots is None else slots / _slots(trials, elapsed)
+    rest = rest_of(spec.to_json(), progress, times)
+    if rest is not None:
+        return rest
+    left, low, high = (max(0.0, end - elapsed) for end in (course.end, *course.ends))
+    return Rest(left, min(low, left), max(high, left))
 
 
 def _budget(spec: Spec, **asked: str | None) -> dict[str, Any]:

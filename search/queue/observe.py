@@ -201,7 +201,8 @@ class _Counts:
     """How many trials a study has."""
 
     states: dict[str, int] = field(default_factory=dict)
-    trained: int = 0
+    trained: int = 0  # units
+    begun: int = 0  # that have reported
 
 
 def _counts(database: RDBStorage | Tables, keys: Iterable[int]) -> dict[int, _Counts]:
@@ -215,12 +216,13 @@ def _counts(database: RDBStorage | Tables, keys: Iterable[int]) -> dict[int, _Co
     states = states.group_by(TRIALS.c.study_id, state)
     last = select(func.max(_REPORTS.c.step)).where(_REPORTS.c.trial_id == TRIALS.c.trial_id)  # by its index
     reached = select(TRIALS.c.study_id, last.scalar_subquery().label("last")).where(of).subquery().c
-    trained = select(reached.study_id, func.sum(reached.last)).group_by(reached.study_id)
+    trained = select(reached.study_id, func.sum(reached.last), func.count(reached.last))
+    trained = trained.group_by(reached.study_id)
     with readable(), database.engine.connect() as connection:
         for key, name, count in connection.execute(states):
             found[key].states[str(name).lower()] = count
-        for key, units in connection.execute(trained):
-            found[key].trained = int(units or 0)
+        for key, units, begun in connection.execute(trained):
+            found[key].trained, found[key].begun = int(units or 0), begun
     return found
 
 
@@ -228,7 +230,6 @@ def _counted(counts: Mapping[int, _Counts], seen: Observed) -> Observed:
     count = counts.get(seen.key, _Counts())
     states = count.states
     ended = sum(states.get(name, 0) for name in ("complete", "pruned", "fail"))
-    progress = Progress(seen.progress.elapsed, ended, count.trained)
-    return replace(
-        seen, progress=progress, running=states.get("running", 0), waiting=states.get("waiting", 0)
-    )
+    running = states.get("running", 0)
+    progress = Progress(seen.progress.elapsed, ended, count.trained, count.begun, running)
+    return replace(seen, progress=progress, running=running, waiting=states.get("waiting", 0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 
 from ...storage.wanted import PRIORITIES, Wanted, moment
@@ -12,7 +11,7 @@ from ..engine.clock import SAVE_EVERY_SECONDS
 from ..formatting import duration
 from ..values import Value
 from .decide import Decision, Entry, Preempt, Wait, decide
-from .foreseen import START_SECONDS, Foreseen, Rest, foresee, rest_of
+from .foreseen import START_SECONDS, Foreseen, Rest, foresee, moment_ahead, rest_of
 from .observe import Observed
 from .slots import Machine, Slice, need_of
 from .states import WAITING, StudyState, state_of
@@ -201,8 +200,8 @@ def view(situation: Situation) -> Queue:
                 asks="" if entry is None else str(entry.need),
                 has=None if entry is None else entry.holds,
                 preemptible=wanted is None or wanted.preemptible,
-                begins=_moment(seen.begins, seen.begins_low, seen.begins_high),
-                ends=_moment(seen.ends, seen.ends_low, seen.ends_high),
+                begins=_moment(situation.now, seen.begins, seen.begins_low, seen.begins_high),
+                ends=_moment(situation.now, seen.ends, seen.ends_low, seen.ends_high),
                 would_stop=tuple(stop.study for stop in stops if stop.by == study.name),
                 preemptions=0 if wanted is None else wanted.times_preempted,
                 lost_seconds=0.0 if wanted is None else round(wanted.lost, 1),
@@ -236,10 +235,10 @@ def _rank(study: QueuedStudy, places: Mapping[str, int]) -> tuple[int, int]:
     return (1, places[study.study]) if study.study in places else (2, 0)
 
 
-def _moment(expected: float | None, low: float | None, high: float | None) -> Moment | None:
-    if expected is None or low is None or high is None:
-        return None
-    return Moment(*(moment(round(at, 1)) for at in (expected, low, high)))
+def _moment(now: float, *moments: float | None) -> Moment | None:
+    """The expected, earliest and latest one; None where one is unknown, or too far ahead to be known."""
+    known = [at for at in moments if at is not None and moment_ahead(at, now) is not None]
+    return None if len(known) < len(moments) else Moment(*(moment(round(at, 1)) for at in known))
 
 
 def _words(situation: Situation, decision: Decision, entry: Entry, wait: Wait) -> str:
@@ -268,7 +267,8 @@ def _holders(situation: Situation, entry: Entry) -> str:
 
 
 def _when(at: float, now: float) -> str:
-    if at == float("inf"):
+    ahead = moment_ahead(at, now)
+    if ahead is None:
         return " until nobody knows when"
     left = duration(max(1, round(at - now)))
-    return f" for about {left} more, until {datetime.fromtimestamp(at):%H:%M:%S}"
+    return f" for about {left} more, until {ahead.astimezone():%H:%M:%S}"

@@ -327,7 +327,7 @@ def forecast(found: StudyForecast) -> Iterator[str]:
         return
     low, high = duration(found.left_low), duration(found.left_high)
     yield f"{found.study}: about {duration(found.left)} left ({low} to {high})"
-    yield f"it ends {found.ends} by its {found.by}"
+    yield f"it ends {found.ends or 'too far ahead to be known'} by its {found.by}"
     confirming = f"{counted(found.confirming, 'trainings')} confirm the best"
     yield f"{counted(found.trials, 'trials')} in all, {found.slots} at a time; {confirming}"
     yield from _reached(found.reached, found.resource)

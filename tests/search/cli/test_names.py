@@ -92,7 +92,18 @@ def test_a_name_by_the_command_line_is_held_to_the_same(cli: Call) -> None:
     Path("obj.py").write_text("def train(trial): return 1.0\n")
     code, _, errors = cli("run", "s.yaml", "--name", "../x")
     assert code == 2 and "has a slash" in errors
+    code, _, errors = cli("run", "s.yaml", "--name", "~7")
+    assert code == 2 and "means the study of that number to a server; write 7 without ~" in errors
     assert not Path("hpsearch.db").exists()
+
+
+def test_a_study_that_has_the_form_of_a_number_already_can_be_changed_and_renamed() -> None:
+    old = Spec.from_json(content(name="~7"))
+    assert old.override(budget={"trials": 2}).name == "~7"
+    assert old.override(name="seven").name == "seven"
+    for name in ("~7", "~99"):
+        with pytest.raises(SpaceError, match="means the study of that number"):
+            old.override(name=name)
 
 
 @pytest.mark.slow

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
 from hpsearch.search.queue.decide import Entry
-from hpsearch.search.queue.foreseen import Progress, Rest, foresee, rest_of
+from hpsearch.search.queue.foreseen import Progress, Rest, foresee, moment_ahead, rest_of
 from hpsearch.search.queue.slots import Machine, Need, Slice
 
 from ...support.spaces import small
@@ -29,6 +32,32 @@ def test_the_pace_tells_the_rest_of_a_number_of_trials() -> None:
     assert late is not None and late.high - late.low < rest.high - rest.low
     both = rest_of(small(budget={"trials": 10, "time": 50}).to_json(), Progress(40.0, 4))
     assert both is not None and both.seconds == 10.0, "whichever comes first"
+
+
+def test_more_trials_may_pass_the_rungs_than_was_planned() -> None:
+    stopping = {"method": "asha", "min": 1, "max": 39, "eta": 3}
+    spec = small(early_stopping=stopping, budget={"trials": 30}, confirm={"top": 0}).to_json()
+    for elapsed, ended, trained, begun, running, took in (  # of a search that took 89 s with two workers
+        (23.0, 10, 94, 12, 2, 89.0),
+        (49.0, 13, 201, 15, 2, 89.0),
+        (67.0, 25, 281, 27, 2, 89.0),
+        (84.0, 25, 352, 30, 2, 89.0),
+    ):
+        rest = rest_of(spec, Progress(elapsed, ended, trained, begun, running))
+        assert rest is not None and rest.low <= took - elapsed <= rest.high
+        assert rest.seconds > 2.0, "it does not end now"
+        twice = rest_of(spec, Progress(elapsed, ended, trained, begun, running), slots=2)
+        assert twice is not None and twice.seconds == pytest.approx(rest.seconds / 2)
+
+
+def test_what_is_too_far_ahead_is_unknown() -> None:
+    for budget in ({"trials": 999_999_999_999}, {"time": 1e9}):
+        assert rest_of(small(budget=budget).to_json(), Progress(elapsed=40.0, ended=4)) is None
+    broken: list[dict[str, Any]] = [{}, small().to_json() | {"budget": [1]}]
+    assert [rest_of(spec, Progress(elapsed=40.0, ended=4)) for spec in broken] == [None, None]
+    assert moment_ahead(NOW + 1e12, NOW) is moment_ahead(math.inf, NOW) is None
+    at = moment_ahead(NOW + 60, NOW)
+    assert at is not None and at.timestamp() == NOW + 60
 
 
 def waiting(name: str, since: float, priority: int = 1, need: Need | None = None) -> Entry:

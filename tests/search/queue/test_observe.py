@@ -24,9 +24,12 @@ def test_which_trials_have_a_worker_and_when_they_began_and_ended(tmp_path: Path
     at_rung, running = study.ask(), study.ask()
     at_rung.set_user_attr(AT_RUNG, 3)
     (seen,) = observe(workspace, database)
-    assert seen.running == 1
+    assert seen.running == seen.progress.running == 1
     (begun,) = with_times(database, [seen])
+    running.report(0.5, step=4)
     study.tell(running, 0.5)
+    (counted,) = observe(workspace, database)
+    assert (counted.progress.begun, counted.progress.trained, counted.progress.ended) == (1, 4, 1)
     (ended,) = with_times(database, [seen])
     assert begun.ended is None and begun.began is not None and ended.ended is not None
     assert before <= begun.began <= ended.ended <= time.time()

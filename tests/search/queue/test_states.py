@@ -12,7 +12,7 @@ from hpsearch.search.queue.view import Situation, view
 from hpsearch.storage.studies import Phase
 from hpsearch.storage.wanted import Desired, Wanted, moment
 
-from ...support.spaces import SMALL
+from ...support.spaces import SMALL, small
 
 NOW = 1000.0
 
@@ -51,3 +51,17 @@ def test_a_search_without_workers_says_so_and_has_no_end(running: int) -> None:
     assert (told.ends is None) == (running == 0)
     waits = "it waits for a worker: hpsearch work URL mine"
     assert told.state.reason == ("process 7 searches it" if running else waits)
+
+
+@pytest.mark.parametrize("budget", [{"trials": 999_999_999_999}, {"trials": 10**15}])
+def test_a_budget_beyond_all_dates_leaves_the_queue_to_the_others(budget: dict[str, int]) -> None:
+    driver = DriverProcess(7, 10.0, served=True, slice=Slice((0, 1)))
+    spec, progress = small(budget=budget).to_json(), Progress(elapsed=90.0, ended=3)
+    huge = Observed("huge", 1, Wanted(since=1.0), spec, driver=driver, running=1, progress=progress)
+    over = Observed("over", 2, Wanted(since=1.0), SMALL, phase=Phase.OVER, began=20.0, ended=30.0)
+    behind = Observed("behind", 3, Wanted(since=2.0), SMALL)
+    told = view(Situation([huge, over, behind], Machine((0, 1)), NOW))
+    found = {each.study: None if each.ends is None else each.ends.expected for each in told.studies}
+    assert found == {"huge": None, "over": moment(30.0), "behind": None}
+    waits = told.of("behind")
+    assert waits is not None and "nobody knows when" in waits.state.reason

@@ -270,13 +270,13 @@ def through(
     with (
         socket.create_connection(("127.0.0.1", port), timeout=20) as plain,
         context.wrap_socket(plain, server_hostname="lab.example.org") as stream,
-        closing(http.client.HTTPSConnection("lab.example.org", timeout=20)) as connection,
+        closing(http.client.HTTPSConnection("lab.example.org", port, timeout=20)) as connection,
     ):
         connection.sock = stream
         if body is None:
             connection.request("GET", path, headers=headers)
         else:
-            headers |= {"Content-Type": "application/json", "Origin": "https://lab.example.org"}
+            headers |= {"Content-Type": "application/json", "Origin": f"https://lab.example.org:{port}"}
             connection.request("POST", path, json.dumps(body), headers)
         with connection.getresponse() as answer:
             yield answer

@@ -159,6 +159,8 @@ def test_the_pace_of_a_study_tells_how_it_goes_on_and_what_more_would_take(clien
     more = client.get(f"{STUDY}/forecast?trials=%2B94&slots=2").json()
     assert (now["trials"], more["trials"], more["slots"]) == (6, 100, 2)
     assert now["left"] <= more["left"] and more["left_low"] <= more["left"] <= more["left_high"]
+    ages = client.get(f"{STUDY}/forecast?trials=9999999999999").json()
+    assert ages["ends"] is None and ages["left"] > now["left"]
     for query, said in {
         "trials=x": "write a total",
         "samples=%2B5": "no budget of samples",
