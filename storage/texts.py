@@ -21,7 +21,7 @@ def from_json(text: str) -> Any:
 def changed(content: Any, change: Callable[[str], str]) -> Any:
     """Plain data with each of its texts changed."""
     if isinstance(content, dict):
-        return {change(key): changed(value, change) for key, value in content.items()}
+        return {changed(key, change): changed(value, change) for key, value in content.items()}
     if isinstance(content, list | tuple):
         return [changed(value, change) for value in content]
     return change(content) if isinstance(content, str) else content

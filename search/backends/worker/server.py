@@ -21,6 +21,7 @@ from ....objectives.resolve import reports_again, resolve
 from ....objectives.user.output import POLL_SECONDS
 from ....storage.files import OUTPUT, make_folder, opened
 from ....storage.locks import locked
+from ....storage.texts import changed, writable
 from ...garbage import none_while_loading
 from ...trials.failures import failure_of
 from ...trials.reports import Report
@@ -81,7 +82,8 @@ class WorkerTrial(FolderTrial):
         """Remarks and attributes that were not sent yet, as a part of a message."""
         remarks, self._remarks = self._remarks, []
         attributes, self._attributes = self._attributes, {}
-        return {"remarks": remarks} | ({"attributes": attributes} if attributes else {})
+        notes: Message = {"remarks": remarks} | ({"attributes": attributes} if attributes else {})
+        return dict(changed(notes, writable))
 
     def deliver(self, report: Report) -> bool:
         message = {"kind": "report", "number": self.number, "seconds": self.seconds, "trained": self.trained}

@@ -7,6 +7,8 @@ import gzip
 import json
 import random
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ SHORT = """\
 def short(trial):
     if trial.number == 3:
         name = b"caf\\xe9.csv".decode(errors="surrogateescape")  # as a file name that is no UTF-8
+        trial.set_attribute("file", {"read": [name]})
         raise ValueError("</script><script>alert(1)</script> | `x` \\x1b[31m " + name)
     trial.report(1 + trial.params["x"], 1)
     return float((trial.params["x"] - 0.3) ** 2)
@@ -87,6 +90,15 @@ def test_it_holds_the_answers_of_routes(workspace: Workspace) -> None:
     (failed,) = answers["studies/first"]["endings"]
     assert failed["example"].endswith(" caf\\udce9.csv"), "which UTF-8 can hold"
     assert written.text.encode()
+
+
+def test_what_a_study_stores_can_be_written(workspace: Workspace) -> None:
+    with closing(sqlite3.connect(workspace.url.removeprefix("sqlite:///"))) as database:
+        stored = [
+            json.loads(text) for (text,) in database.execute("select value_json from trial_user_attributes")
+        ]
+    assert {"read": ["caf\\udce9.csv"]} in stored
+    assert json.dumps(stored, ensure_ascii=False).encode()
 
 
 def test_its_space_reads_as_the_same(workspace: Workspace, tmp_path: Path) -> None:
@@ -137,14 +149,15 @@ def test_no_name_breaks_markdown(workspace: Workspace) -> None:
     }
     study.add_trial(create_trial(params=trial, distributions=ranges, value=0.25))
     reason = "sh exited with code 3; its output is in /home/mine/runs/s/1/output.log"
-    study.add_trial(create_trial(state=TrialState.FAIL, user_attrs={"reason": reason}))
+    older = b"\xe9".decode(errors="surrogateescape")  # stored as it was
+    study.add_trial(create_trial(state=TrialState.FAIL, user_attrs={"reason": reason, "file": older}))
     live.flush()
     live.close()
     text = report(workspace=workspace, study=["a`b_*"], form="md").text
     assert text.startswith("# a\\`b\\_\\*\n") and "`` l<o>|`s ``" in text
     assert "\n| l&lt;o>\\|\\`s in the search | 0.25 |\n" in text and "\n| `kind` | `a\\|b` | " in text
     assert "trial 1: sh exited with code 3; its output is in runs/s/1/output.log |" in text
-    assert "/home/mine" not in text
+    assert "/home/mine" not in text and report(workspace=workspace, study=["a`b_*"]).text.encode()
     held = frozen(report(workspace=workspace, study=["a`b_*"]))
     assert "runs/s/1/output.log" in json.dumps(held) and "/home/mine" not in json.dumps(held)
 
