@@ -1,6 +1,7 @@
 /** Colours that the colour-blind tell apart, on a light and on a dark ground. */
 
 import { useEffect, useReducer } from "hpsearch/html.js";
+import { share } from "hpsearch/scale.js";
 
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
@@ -26,9 +27,9 @@ const VIRIDIS = [
 ];
 
 /** A colour of a scale that rises in lightness; a share from 0 to 1. */
-export function shade(/** @type {number} */ share) {
+export function shade(/** @type {number} */ part) {
   const [low, high] = dark.matches ? [0.3, 1] : [0, 0.82]; // what would vanish in the ground is left out
-  const at = (low + Math.min(1, Math.max(0, share)) * (high - low)) * (VIRIDIS.length - 1);
+  const at = (low + Math.min(1, Math.max(0, part)) * (high - low)) * (VIRIDIS.length - 1);
   const index = Math.min(VIRIDIS.length - 2, Math.floor(at));
   const mixed = VIRIDIS[index].map((from, k) => Math.round(from + (at - index) * (VIRIDIS[index + 1][k] - from)));
   return `rgb(${mixed.join(" ")})`;
@@ -53,10 +54,9 @@ export function colouring(by, rows, log = false) {
     const scale = log ? Math.log : (x) => x;
     const least = present.reduce((a, b) => Math.min(a, b));
     const most = present.reduce((a, b) => Math.max(a, b));
-    const width = scale(most) - scale(least) || 1;
     const none = ink("line");
     return {
-      of: (row) => (typeof value(row) === "number" ? shade((scale(value(row)) - scale(least)) / width) : none),
+      of: (row) => (typeof value(row) === "number" ? shade(share(scale(value(row)), scale(least), scale(most))) : none),
       classes: [],
       ends: [least, most],
     };

@@ -108,10 +108,13 @@ export class Stream {
       pass({ status });
     };
     this.onAsk = () => pass({ status });
-    for (let wait = FIRST_WAIT; !signal.aborted; ) {
-      const why = await this.#read(signal, pass, now, () => (wait = FIRST_WAIT));
+    let heard = false;
+    const begun = () => ([wait, heard] = [FIRST_WAIT, true]);
+    let wait = FIRST_WAIT;
+    while (!signal.aborted) {
+      const why = await this.#read(signal, pass, now, begun);
       if (why === null) break;
-      now("stale", why);
+      now(heard ? "stale" : "connecting", why);
       await pause(wait * (0.8 + 0.4 * Math.random()), signal);
       wait = Math.min(2 * wait, LONGEST_WAIT);
     }
@@ -128,8 +131,8 @@ export class Stream {
     try {
       const headers = this.#id === null ? {} : { "Last-Event-ID": this.#id };
       const answer = await this.open({ headers, signal: ending.signal });
-      if (answer.status === 401) {
-        now("denied", "the token is not valid");
+      if (answer.status === 401 || answer.status === 403) {
+        now("denied", answer.status === 401 ? "the token is not valid" : (await answer.json()).detail);
         return null;
       }
       if (!answer.ok) return `the server answered with status ${answer.status}`;

@@ -2,6 +2,7 @@
 
 import { html } from "hpsearch/html.js";
 import { ago, counted, number } from "hpsearch/format.js";
+import { share } from "hpsearch/scale.js";
 
 const [WIDTH, HEIGHT, LEFT, BOTTOM, EDGE] = [360, 130, 46, 18, 6];
 const MOST = 5; // improvements that are listed
@@ -13,7 +14,7 @@ export function Course({ improvements, now, href }) {
   const values = found.map((each) => each.value);
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const x = (count) => LEFT + ((count - 1) / Math.max(1, complete - 1)) * (WIDTH - LEFT - EDGE);
-  const y = (value) => HEIGHT - BOTTOM - EDGE - ((value - low) / (high - low || 1)) * (HEIGHT - BOTTOM - 2 * EDGE);
+  const y = (value) => HEIGHT - BOTTOM - EDGE - share(value, low, high) * (HEIGHT - BOTTOM - 2 * EDGE);
   let path = `M${x(1)} ${y(values[0])}`;
   for (const each of found.slice(1)) path += `H${x(each.complete)}V${y(each.value)}`;
   return html`

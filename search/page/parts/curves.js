@@ -96,8 +96,8 @@ function Readout({ each, metric, resource, searched }) {
   if (!each) return html`<p class="readout soft">Point at a curve; drag to zoom, double-click to see all.</p>`;
   const { row, step, value } = each;
   const last = `${metric} ${number(value.at(-1))} at ${whole(step.at(-1))} ${resource}`;
-  const params = searched.filter((name) => name in row.params).map((name) => `${name} ${setting(row.params[name])}`);
-  return html`<p class="readout num"><b>trial ${row.number}</b> ${row.state}, ${last}; ${params.join(", ")}</p>`;
+  const params = searched.filter((name) => name in row.params).map((name, index) => html`${index > 0 && ", "}<bdi>${name} ${setting(row.params[name])}</bdi>`);
+  return html`<p class="readout num"><b>trial ${row.number}</b> ${row.state}, ${last}; ${params}</p>`;
 }
 
 function line(ctx, at, steps, values) {

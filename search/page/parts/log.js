@@ -12,11 +12,16 @@ const EVERY = 1500; // ms between two looks while more may come
 const MOST_MARKS = 1000;
 const ESCAPES = /\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*(\x07|$)/g;
 
+const CUT = /[\r\n](?=[^\r\n])/; // the end of a line, or of a state of one, that another follows
+
 /** Text as a terminal would leave it: without its colours, and of a line that was written over the last state. */
 export function plain(/** @type {string} */ text) {
   const lines = text.replace(ESCAPES, "").replace(/\r+\n/g, "\n").split("\n");
   return lines.map((line) => (line.includes("\r") ? (line.split("\r").filter(Boolean).at(-1) ?? "") : line)).join("\n");
 }
+
+/** The rest of a text from the middle of a line on: without the part of that line, unless there is nothing else. */
+const begun = (/** @type {string} */ raw) => raw.slice(raw.search(CUT) + 1).replace(/^\ufffd+/, "");
 
 /**
  * The text of a route with ranges.
@@ -46,7 +51,7 @@ export function useText(path, live) {
           end = part.begin + part.bytes.length;
           raw += decoder.decode(part.bytes, { stream: true });
         }
-        if (!gone) set({ text: before ? raw.slice(raw.indexOf("\n") + 1) : raw, before, problem: null, loading: false });
+        if (!gone) set({ text: before ? begun(raw) : raw, before, problem: null, loading: false });
       } catch (problem) {
         if (!gone) set((old) => ({ ...old, problem: old.text ? null : problem, loading: false }));
       }

@@ -4,6 +4,7 @@ import { html, useEffect, useMemo, useRef, useState } from "hpsearch/html.js";
 import { useSame } from "hpsearch/data.js";
 import { colouring, ink, useDark } from "hpsearch/colours.js";
 import { number, setting } from "hpsearch/format.js";
+import { share } from "hpsearch/scale.js";
 import { Legend } from "hpsearch/parts/legend.js";
 
 const MANY = 300; // lines
@@ -108,11 +109,11 @@ function axisOf(name, rows, isLog, isValue) {
     const scale = isLog ? Math.log : (x) => x;
     const low = there.reduce((a, b) => Math.min(a, b));
     const high = there.reduce((a, b) => Math.max(a, b));
-    const at = (row) => (typeof value(row) === "number" ? (scale(value(row)) - scale(low)) / (scale(high) - scale(low) || 1) : null);
+    const at = (row) => (typeof value(row) === "number" ? share(scale(value(row)), scale(low), scale(high)) : null);
     return { name, at, top: number(high, 3), bottom: number(low, 3), marks: [] };
   }
   const words = [...new Set(there.map(setting))].sort();
-  const share = (word) => (words.length > 1 ? words.indexOf(word) / (words.length - 1) : 0.5);
-  const at = (row) => (value(row) === null || value(row) === undefined ? null : share(setting(value(row))));
-  return { name, at, top: "", bottom: "", marks: words.map((word) => [share(word), word]) };
+  const part = (word) => (words.length > 1 ? words.indexOf(word) / (words.length - 1) : 0.5);
+  const at = (row) => (value(row) === null || value(row) === undefined ? null : part(setting(value(row))));
+  return { name, at, top: "", bottom: "", marks: words.map((word) => [part(word), word]) };
 }

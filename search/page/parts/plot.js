@@ -4,8 +4,12 @@ import { html, useEffect, useRef } from "hpsearch/html.js";
 import uPlot from "uplot";
 import { ink, useDark } from "hpsearch/colours.js";
 import { number } from "hpsearch/format.js";
+import { placed } from "hpsearch/scale.js";
 
 const COUNTS = Array.from({ length: 30 }, (_, index) => [1, 2, 5][index % 3] * 10 ** Math.floor(index / 3)); // between marks
+const APART = 48; // pixels between the numbers along x
+const VAST = 1e15; // an axis that is longer has marks farther apart than uPlot knows
+const STEPS = Array.from({ length: 3 * 294 }, (_, index) => [1, 2, 5][index % 3] * 10 ** (14 + Math.floor(index / 3)));
 
 /**
  * @param {{
@@ -19,7 +23,9 @@ const COUNTS = Array.from({ length: 30 }, (_, index) => [1, 2, 5][index % 3] * 1
  *   `ticks` are the words of a categorical x; `whole`: x is counted, and has no parts
  */
 export function Plot(props) {
-  const { x, y, xLog = false, yLog = false, xLabel, yLabel, height = 320, label, ticks = null, whole = false, stamp } = props;
+  const { xLog = false, yLog = false, xLabel, yLabel, height = 320, label, ticks = null, whole = false, stamp } = props;
+  const [x, y] = [props.x.map(placed), props.y.map(placed)];
+  const [vastX, vastY] = [x, y].map(([low, high]) => high - low > VAST);
   const box = useRef(/** @type {any} */ (null));
   const plot = useRef(/** @type {any} */ (null));
   const now = useRef(props);
@@ -41,7 +47,7 @@ export function Plot(props) {
       sizes.disconnect();
       made.destroy();
     };
-  }, [xLog, yLog, height, isDark, xLabel, yLabel, whole, ticks?.join()]);
+  }, [xLog, yLog, height, isDark, xLabel, yLabel, whole, vastX, vastY, ticks?.join()]);
 
   useEffect(() => {
     const made = plot.current;
@@ -108,8 +114,8 @@ export function Plot(props) {
       legend: { show: false },
       scales: { x: { time: false, distr: xLog ? 3 : 1, range: (_, a, b) => [a, b] }, y: { distr: yLog ? 3 : 1, range: (_, a, b) => [a, b] } },
       axes: [
-        { ...axis, grid, ticks: tick, label: xLabel, size: 30, space: 48, ...(words || { values: numbers, ...far(x, xLog), ...(whole && { incrs: COUNTS }) }) },
-        { ...axis, grid, ticks: tick, label: yLabel, size: 52, values: numbers, ...far(y, yLog) },
+        { ...axis, grid, ticks: tick, label: xLabel, size: 30, space: APART, ...(words || { values: numbers, ...far(x, xLog), ...(xLog && { filter: apart }), ...(vastX ? { incrs: STEPS } : whole && { incrs: COUNTS }) }) },
+        { ...axis, grid, ticks: tick, label: yLabel, size: 52, values: numbers, ...far(y, yLog), ...(vastY && { incrs: STEPS }) },
       ],
       series: [{}, { show: true, points: { show: false } }],
       cursor: { points: { show: false }, x: false, y: false, drag: { x: true, y: true, uni: 20 } },
@@ -123,8 +129,10 @@ export function Plot(props) {
             u.over.addEventListener("dblclick", () => {
               zoomed.current = false;
               u.batch(() => {
-                u.setScale("x", { min: now.current.x[0], max: now.current.x[1] });
-                u.setScale("y", { min: now.current.y[0], max: now.current.y[1] });
+                for (const axis of ["x", "y"]) {
+                  const [min, max] = now.current[axis].map(placed);
+                  u.setScale(axis, { min, max });
+                }
               });
             });
           },
@@ -150,6 +158,17 @@ export function Plot(props) {
   return html`<div class="plot" ref=${box} role="img" aria-label=${label} style=${{ minHeight: `${height}px` }}></div>`;
 }
 
+/** Of the marks along x, those whose numbers have room. */
+function apart(u, splits) {
+  let last = -Infinity;
+  return splits.map((each) => {
+    const at = u.valToPos(each, "x");
+    if (at - last < APART) return null;
+    last = at;
+    return each;
+  });
+}
+
 /** The numbers that begin with 1, 2 and 5. */
 function halves(_, index, low, high) {
   const first = Math.floor(Math.log10(low));
@@ -173,7 +192,7 @@ function pixels(u, canvas) {
     const from = u.valToPos(min, key, canvas);
     const slope = (u.valToPos(max, key, canvas) - from) / (scale(max) - scale(min) || 1);
     const start = scale(min);
-    return (value) => from + (scale(value) - start) * slope;
+    return (value) => from + (scale(placed(value)) - start) * slope;
   };
   return { x: along("x"), y: along("y"), ratio: canvas ? uPlot.pxRatio : 1 };
 }

@@ -53,7 +53,7 @@ function Slice({ name, isLog, rows, metric, best, picked, onPick }) {
     <${Plot} x=${x} y=${y} xLog=${log} ticks=${words}
       xLabel=${name} yLabel=${metric} height=${220} stamp=${[rows, name]} draw=${draw} over=${over} near=${nearest} onNear=${setNear} onPick=${(trial) => trial !== null && onPick(trial)}
       label=${`${metric} by ${name}, ${points.length} trials`} />
-    <figcaption class="readout num">${shown ? `trial ${shown.number}: ${setting(shown.params[name])}, ${number(shown.value)}` : ""}</figcaption>
+    <figcaption class="readout num">${shown && html`trial ${shown.number}: <bdi>${setting(shown.params[name])}</bdi>, ${number(shown.value)}`}</figcaption>
   </figure>`;
 }
 
@@ -78,7 +78,10 @@ function dot(ctx, at, x, y, size) {
 function spread(values, log = false) {
   const low = values.reduce((a, b) => Math.min(a, b), Infinity);
   const high = values.reduce((a, b) => Math.max(a, b), -Infinity);
-  if (log) return [low / (high / low) ** 0.04, high * (high / low) ** 0.04];
+  if (log) {
+    const room = Math.max(1.2, (high / low) ** 0.04); // a single value has some, too
+    return [low / room, high * room];
+  }
   const room = 0.05 * (high - low || Math.abs(high) || 1);
   return [low - room, high + room];
 }

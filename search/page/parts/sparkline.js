@@ -2,6 +2,7 @@
 
 import { html } from "hpsearch/html.js";
 import { number } from "hpsearch/format.js";
+import { share } from "hpsearch/scale.js";
 
 const [WIDTH, HEIGHT, EDGE] = [120, 30, 3];
 
@@ -12,7 +13,7 @@ export function Sparkline({ improvements }) {
   const values = found.map((each) => each.value);
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const x = (count) => EDGE + ((count - 1) / Math.max(1, improvements.complete - 1)) * (WIDTH - 2 * EDGE);
-  const y = (value) => HEIGHT - EDGE - ((value - low) / (high - low || 1)) * (HEIGHT - 2 * EDGE);
+  const y = (value) => HEIGHT - EDGE - share(value, low, high) * (HEIGHT - 2 * EDGE);
   let path = `M${x(1)} ${y(values[0])}`;
   for (const each of found.slice(1)) path += `H${x(each.complete)}V${y(each.value)}`;
   const end = x(Math.max(improvements.complete, 1));

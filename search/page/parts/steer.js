@@ -6,7 +6,10 @@ import { about, clock, counted, duration, setting, whole } from "hpsearch/format
 import { searchedOf } from "hpsearch/parameters.js";
 import { href, ofStudy } from "hpsearch/routes.js";
 
+const WAITS = ["queued", "preempted"];
 const RUNS = ["running", "starting", "elsewhere"];
+const PAUSES = [...RUNS, ...WAITS];
+const STOPS = [...PAUSES, "pausing", "paused"];
 const GOES_ON = ["paused", "stopped", "failed", "finished", "pausing", "stopping"];
 
 /** Whether the token of this page may do what needs a scope; false while that is not known. */
@@ -30,11 +33,13 @@ export function Steer({ report, state, rows, curves }) {
   const put = running.length
     ? `The ${many ? `${whole(running.length)} running trials are` : "running trial is"} put back with ${many ? "their checkpoints" : "its checkpoint"} at the next report${soon}. `
     : "";
+  const waits = WAITS.includes(name);
+  const leaves = waits ? "It leaves the queue. " : put;
   const wants = (desired) => ["PATCH", ofStudy(study), { desired }];
   const over = report.phase === "over" && name === "finished";
   const choices = [
-    RUNS.includes(name) && { label: "Pause", does: `${put}The machine is free then, and nothing is lost.`, send: wants("pause") },
-    RUNS.includes(name) && { label: "Stop", does: `${put}The search ends, nothing is lost, and it goes on when it is resumed.`, send: wants("stop") },
+    PAUSES.includes(name) && { label: "Pause", does: waits ? "It keeps out of the queue until it is resumed, and nothing is lost." : `${put}The machine is free then, and nothing is lost.`, send: wants("pause") },
+    STOPS.includes(name) && { label: "Stop", does: `${leaves}The search ends, nothing is lost, and it goes on when it is resumed.`, send: wants("stop") },
     GOES_ON.includes(name) && !over && { label: "Resume", primary: true, does: `${report.searching ? "It goes on" : "It is queued again at its place, and goes on"} with the same trials and numbers.`, send: report.searching ? ["POST", ofStudy(study, "resume")] : wants("run") },
     failed > 0 && { label: `Retry ${counted(failed, "failed")}`, does: `${counted(failed, "failed trials")} train again under the same numbers, from their last checkpoints.`, send: ["POST", ofStudy(study, "retry")] },
     { label: "Budget", verb: "Change it", form: Budget },

@@ -52,6 +52,8 @@ function Machine({ queue }) {
     note: each.state.reason,
   }));
   const busy = machine.cores.length - machine.free.cpus.length;
+  const ours = Object.values(machine.has).reduce((sum, each) => sum + each.cpus.length, 0);
+  const others = busy > ours; // which the token may not see
   const parts = [
     `${whole(busy)} of ${counted(machine.cores.length, "cores")}`,
     machine.gpus.length ? `${whole(machine.gpus.length - machine.free.gpus.length)} of ${counted(machine.gpus.length, "GPUs")}` : "no GPU",
@@ -62,10 +64,11 @@ function Machine({ queue }) {
       <div class="head"><h2 id="machine">Machine and queue</h2>
         <p class="soft num">${parts.join(" · ")} given out${machine.lanes > 1 ? ` · ${machine.lanes} lanes` : ""}${machine.draining ? html` · <b class="bad">drained: nothing is started</b>` : ""}</p></div>
       ${rows.length === 0
-        ? html`<p class="soft none">Nothing runs, and nothing waits.</p>`
+        ? html`<p class="soft none">${others ? "None of the studies that this token shows runs or waits." : "Nothing runs, and nothing waits."}</p>`
         : html`<${Gantt} rows=${rows} now=${now} />
           <ul class="waits">${shown.map((each) => html`<li key=${each.study}><b>${each.study}</b> <span class="soft">${each.has ? has(each.has) : `place ${each.place}, priority ${each.priority}: ${each.state.reason}`}${
             each.preemptions ? `; made room ${counted(each.preemptions, "times")}, which cost ${about(each.lost_seconds)}` : ""}${each.would_stop.length ? `; would stop ${each.would_stop.join(", ")}` : ""}</span></li>`)}</ul>`}
+      ${others && html`<p class="soft small">${counted(busy - ours, "cores")} of those given out are with others, which this token does not show.</p>`}
     </section>
   `;
 }

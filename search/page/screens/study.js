@@ -121,7 +121,7 @@ function Overview({ report, trials, searched, logs, picked, best, onPick, open }
 export function Failures({ report }) {
   const failed = report.endings.filter((each) => each.state === "fail");
   return failed.length === 0 ? null : html`<div class="failures" role="note" aria-label="Failures">${failed.map(
-    ({ trials, example }) => html`<p><b class="bad">${counted(trials.length, "trials")} failed</b>: ${example} <a href=${href("studies", report.name, "trials", trials.at(-1))}>trial ${trials.at(-1)}</a></p>`,
+    ({ trials, example }) => html`<p><b class="bad">${counted(trials.length, "trials")} failed</b>: <bdi>${example}</bdi> <a href=${href("studies", report.name, "trials", trials.at(-1))}>trial ${trials.at(-1)}</a></p>`,
   )}</div>`;
 }
 

@@ -13,7 +13,6 @@ export const title = () => "Submit";
 export const nav = { label: "Submit", key: "s" };
 export const live = true;
 
-const NAME = /^name:[ \t]*(.*?)[ \t]*(#.*)?$/m;
 let draft = { text: "", code: /** @type {string | null} */ (null) }; // it stays while other screens are looked at
 
 export function Screen({ query, go }) {
@@ -42,9 +41,9 @@ export function Screen({ query, go }) {
     keep({ code });
     editor.current.put(other);
   };
-  const load = async (path, then = (text) => text, code = null) => {
+  const load = async (path, code = null) => {
     try {
-      put(then(await source.text(path)), code);
+      put(await source.text(path), code);
     } catch (error) {
       setSaid(/** @type {any} */ (error).message);
     }
@@ -56,9 +55,8 @@ export function Screen({ query, go }) {
   const ready = studies.value !== undefined;
   useEffect(() => {
     if (!query.from || !ready) return;
-    const wider = query.ranges === "yes";
-    const named = (text) => text.replace(NAME, () => `name: ${free(query.from, names)}`);
-    load(`${ofStudy(query.from, "space")}?defaults=false&wider=${wider}`, named, query.from);
+    const asked = new URLSearchParams({ defaults: "false", wider: String(query.ranges === "yes"), name: free(query.from, names) });
+    load(`${ofStudy(query.from, "space")}?${asked}`, query.from);
   }, [query.from, query.ranges, ready]);
   const convert = async () => {
     try {

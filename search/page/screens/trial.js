@@ -192,7 +192,7 @@ function Story({ study, trial, found }) {
   </section>`;
 }
 
-const Event = ({ mark, words }) => html`<li class=${`event ${mark}`}><span class="dot" aria-hidden="true"></span>${words[0].toUpperCase() + words.slice(1)}.</li>`;
+const Event = ({ mark, words }) => html`<li class=${`event ${mark}`}><span class="dot" aria-hidden="true"></span><bdi>${words[0].toUpperCase() + words.slice(1)}</bdi>.</li>`;
 
 /** What its objective has said beside the metric. */
 function Attributes({ of }) {

@@ -98,10 +98,13 @@ def space(
     format: Annotated[Format, Query(description="Of the answer.")] = "yaml",
     defaults: Annotated[bool, Query(description="Write out every default, in YAML.")] = True,
     wider: Annotated[bool, Query(description="With the wider ranges that its trials ask for.")] = False,
+    name: Annotated[str | None, Query(description="Instead of its own, as for a copy.")] = None,
 ) -> Any:
     """The space of a study."""
     result = load_result(service.workspace, study)
     spec = with_wider_ranges(result) if wider else result.spec
+    if name is not None:
+        spec = spec.override(name=name)
     if format == "json":
         return Response(spec.model_dump_json(), media_type="application/json")
     text = block_of(spec.to_json()) if defaults else space_text(spec)

@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
 from hpsearch.search.formatting import duration
-from hpsearch.search.operations import control, report, run, show, winner
+from hpsearch.search.operations import control, report, run, show, submit, winner
 from hpsearch.search.results.report import StudyReport
 from hpsearch.search.results.study import space_of
 from hpsearch.search.service.home import Home, Settings
@@ -37,7 +38,7 @@ from hpsearch.storage.told import Notice, Told, change_told
 from hpsearch.storage.trial_attrs import TOOK
 from hpsearch.storage.workspace import Workspace
 
-from ...support.browsing import complaints, see
+from ...support.browsing import agree, complaints, see
 from ...support.in_process import InProcessBackend
 from ...support.remote import wait_for
 from ...support.serving import listening
@@ -89,10 +90,10 @@ class Served:
             (self.folder / f"go{number}").touch()
         self.let += trials
 
-    def open(self, chrome: webdriver.Chrome, place: str = "") -> None:
-        """Open the page by a link with the token, then a place in it."""
+    def open(self, chrome: webdriver.Chrome, place: str = "", token: str = "") -> None:
+        """Open the page by a link with a token, the owner's if none is given, then a place in it."""
         chrome.get("about:blank")
-        chrome.get(f"{self.url}/#token={self.token}")
+        chrome.get(f"{self.url}/#token={token or self.token}")
         if place:
             chrome.execute_script("location.hash = arguments[0]", place)
 
@@ -182,6 +183,13 @@ def test_a_running_study_moves_and_the_token_is_nowhere(
     assert served.token not in chrome.page_source
     assert "/v1/studies" in caplog.text and served.token not in caplog.text
     assert complaints(chrome) == []
+    bound = served.service.tokens.create("bound", "write", studies=["guess"]).token
+    served.open(chrome, token=bound)
+    text = see(chrome, "guess", "given out", "others, which this token does not show")
+    assert "Nothing runs" not in text and "moving" not in text
+    served.open(chrome, token=served.service.tokens.create("worker", "work", studies=["guess"]).token)
+    text = see(chrome, "A token opens this page", 'this needs the scope "read"', "no access")
+    assert "as of" not in text
 
 
 def test_curves_grow_and_the_table_follows_as_trials_train(chrome: webdriver.Chrome, served: Served) -> None:
@@ -232,6 +240,25 @@ def test_a_search_is_paused_and_resumed_from_the_page(chrome: webdriver.Chrome, 
     chrome.find_element("css selector", "dialog button[type=submit]").click()
     WebDriverWait(chrome, 60).until(lambda _: not steering(served).paused)
     see(chrome, "Stop")
+
+
+def test_what_waits_in_the_queue_is_paused_resumed_and_stopped(
+    chrome: webdriver.Chrome, served: Served
+) -> None:
+    workspace = served.service.workspace
+    space = small(name="waits", objective=f"{served.folder / 'gated.py'}:train")
+    submit.submit(workspace=workspace, space=space, cwd=served.folder)
+    served.open(chrome, "/studies/waits")
+    see(chrome, "queued", "the server is drained")
+    click(chrome, "Pause")
+    agree(chrome, "It keeps out of the queue until it is resumed")
+    see(chrome, "paused by owner", "Stop")
+    click(chrome, "Resume")
+    agree(chrome, "queued again at its place")
+    see(chrome, "the server is drained")
+    click(chrome, "Stop")
+    agree(chrome, "It leaves the queue.")
+    assert "Pause" not in see(chrome, "stopped by owner", "Resume")
 
 
 def test_a_form_is_offered_where_nothing_is_found_and_problems_say_what_to_do(
@@ -310,8 +337,16 @@ def test_a_trial_tells_its_story_and_is_tried_with_changes(chrome: webdriver.Chr
     log = served.folder / "runs" / "tuned" / "1" / "output.log"
     log.write_bytes("\x1b[32mepoch 1\x1b[0m of 2\n 10 %\r 50 %\r100 %\nepoch 2 of 2: größer\n".encode())
     complaints(chrome)
+    bar = "".join(f"\r{done / 1000:.1f} % of größe" for done in range(1, 100_001))
     served.open(chrome, "/studies/tuned/trials/0")
     see(chrome, "Trial 0", "baseline", "The baseline of the space", "It has printed nothing", "rank among")
+    long = served.folder / "runs" / "tuned" / "2" / "output.log"
+    long.write_text("it begins\n" + bar + "\n")  # of which the page reads a part without a line's end
+    chrome.execute_script("location.hash = '/studies/tuned/trials/2'")
+    text = see(chrome, "Trial 2", "100.0 % of größe", "1 line", "before this")
+    assert "it begins" not in text and "99.9 %" not in text
+    chrome.execute_script("location.hash = '/studies/tuned/trials/0'")
+    see(chrome, "Trial 0")
     chrome.find_element("tag name", "body").send_keys("j")
     see(chrome, "Trial 1", "drawn at random".capitalize(), "epoch 1 of 2\n100 %\nepoch 2 of 2: größer")
     see(chrome, "winner", "the same in all", "64")
@@ -504,3 +539,48 @@ def test_of_a_study_of_several_pages_only_what_grows_is_painted_again(
         see(chrome, "1,101 trials")
     finally:
         live.close()
+
+
+def test_odd_names_values_and_errors_are_shown_and_cloned_as_they_are(
+    chrome: webdriver.Chrome, served: Served
+) -> None:
+    lr = {"lr": FloatDistribution(1e-4, 1e-1, log=True)}
+    spec = small(
+        name="exp #1",
+        parameters={"lr": {"min": 1e-4, "max": 1e-1, "log": True}},
+        early_stopping={"method": "none", "max": 3},
+    )
+    attrs = {SPEC: spec.to_json(), PROVENANCE: {}}
+    live = open_live(open_storage(served.service.workspace.url), spec.name, goal=spec.goal, attrs=attrs)
+    study = optuna.load_study(study_name=spec.name, storage=live)
+    for value in (1e308, 0.5, -1e308):
+        about: dict[str, Any] = {"params": {"lr": 0.01}, "distributions": lr}
+        study.add_trial(create_trial(value=value, intermediate_values={1: value, 3: value}, **about))
+    turned = {"reason": "it is \u202eturned"}
+    study.add_trial(create_trial(state=TrialState.FAIL, user_attrs=turned, **about))
+    live.flush()
+    live.close()
+    complaints(chrome)
+    served.open(chrome, "/studies/exp%20%231")
+    see(chrome, "1 trial failed", "turned trial 3", "best")
+    ends = (
+        "const [error, link] = arguments[0].map((each) => document.querySelector(`.failures ${each}`));"
+        "return link.getBoundingClientRect().left - error.getBoundingClientRect().right;"
+    )
+    assert chrome.execute_script(ends, ["bdi", "a"]) >= 0, "the link is turned with the error"
+    chrome.execute_script(
+        "window.labels = []; const of = CanvasRenderingContext2D.prototype, paint = of.fillText;"
+        "of.fillText = function (text, x, y) { labels.push([text, x, y]); paint.call(this, text, x, y); };"
+        "location.hash = '/studies/exp%20%231?tab=parameters'"
+    )
+    see(chrome, "Each parameter against loss")
+    chrome.find_element("css selector", ".slice canvas")
+    painted = {tuple(each) for each in chrome.execute_script("return labels")}
+    places = sorted(x for text, x, _ in painted if text.startswith("0.0"))
+    assert len(places) > 2 and all(b - a > 40 for a, b in pairwise(places)), painted
+    assert len({text for text, *_ in painted if "e+307" in text}) > 2, painted
+    chrome.execute_script("location.hash = '/'")
+    see(chrome, "exp #1")
+    assert complaints(chrome) == []
+    chrome.execute_script("location.hash = '/submit?from=exp%20%231'")
+    see(chrome, "name: 'exp #1_2'")

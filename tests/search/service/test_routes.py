@@ -16,6 +16,7 @@ from hpsearch.search.service import routes
 from hpsearch.search.service.problems import KINDS, MEDIA_TYPE
 from hpsearch.search.service.tickets import SECONDS
 from hpsearch.spaces import shipped_text
+from hpsearch.spaces.document import read
 from hpsearch.storage.studies import LEASES_LOST
 
 from ...support.remote import wait_for
@@ -194,6 +195,9 @@ def test_answers_are_what_commands_print(call: Callers) -> None:
     assert call("GET", "/v1/studies/curve/space?format=json").json()["name"] == "curve"
     brief = call("GET", "/v1/studies/curve/space?defaults=false").text
     assert "x: {min: 0.0, max: 1.0}\n" in brief and "step" not in brief
+    for name in ("exp #1_2", "[x", "@home", "2"):  # which YAML would read as something else
+        copy = call("GET", "/v1/studies/curve/space?defaults=false", params={"name": name}).text
+        assert read(copy, "copy.yaml")[0]["name"] == name
     assert (
         call("GET", "/v1/studies/curve/space?wider=true").text == call("GET", "/v1/studies/curve/space").text
     )
