@@ -152,10 +152,13 @@ def simulate(search: Search, task: Task, workers: int, budget: int) -> Simulated
     return told
 
 
+suites_in = functools.cache(Suites)  # what the runs of a process have in common is read and found once
+
+
 def run(plan: Plan, folder: Path | None) -> Run:
     """Run a search."""
     quiet()
-    suites = Suites(folder)
+    suites = suites_in(folder)
     task = Task(
         suites.space(plan.task),
         suites.epochs(plan.task),
@@ -207,11 +210,10 @@ def joined(runs: Iterable[Run]) -> Run:
 
 
 def regret_in(suites: Suites) -> Callable[[str, float], float]:
-    """A function for the normalized regret of a task's value. A reference not in the data takes seconds."""
-    reference = functools.cache(suites.reference)
+    """A function for the normalized regret of a task's value."""
 
     def regret(task: str, value: float) -> float:
-        known = reference(task)
+        known = suites.reference(task)
         return float((value - known.best) / max(known.median - known.best, 1e-12))
 
     return regret
@@ -393,7 +395,7 @@ def made_by(runs: Runs, plans: Sequence[Plan]) -> list[Run]:
 
 def compare(options: argparse.Namespace) -> int:
     """Do the missing runs and print a table per number of workers; return how many runs failed."""
-    suites = Suites(options.data)
+    suites = suites_in(options.data)
     tasks, budgets = chosen(options.tasks, suites.roles(options.suites)), sorted(options.budgets)
     runs = Runs(options.out, budgets[-1])
     names = (options.only or runs.contestants) if options.show else present(options.only)

@@ -243,7 +243,8 @@ class Xgboost:
     REPLICATIONS = np.arange(1, 11)
     TUNED = ("16", "1487", "40499", "1461", "31", "182", "6", "44", "469", "4134", "1489", "24")
     # The surrogate's inputs in its order. A number that a booster does not use is 0.
-    CHOICES = ("task_id", "booster", "num.impute.selected.cpo")
+    IMPUTE = "num.impute.selected.cpo"  # `impute` to searches, where a name with dots nests
+    CHOICES = ("task_id", "booster", IMPUTE)
     NUMBERS = (
         *("nrounds", "eta", "gamma", "lambda", "alpha", "subsample", "max_depth", "min_child_weight"),
         *("colsample_bytree", "colsample_bylevel", "rate_drop", "skip_drop", "trainsize", "repl"),
@@ -252,7 +253,7 @@ class Xgboost:
         **{"nrounds": 100, "eta": 0.3, "gamma": 0.0, "lambda": 1.0, "alpha": 0.0, "subsample": 1.0},
         **{"max_depth": 6, "min_child_weight": 1.0, "colsample_bytree": 1.0, "colsample_bylevel": 1.0},
         **{"rate_drop": 0.0, "skip_drop": 0.0},
-        **{"booster": "gbtree", "num.impute.selected.cpo": "impute.mean"},
+        **{"booster": "gbtree", "impute": "impute.mean"},
     }
 
     def __init__(self, folder: Path | None) -> None:
@@ -277,7 +278,7 @@ class Xgboost:
     def space(self, task: str) -> Space:
         space: Space = {}
         for name, default in self.DEFAULTS.items():
-            p = self._parameters[name]
+            p = self._parameters[self.IMPUTE if name == "impute" else name]
             if p["type"] == "categorical":
                 space[name] = {"type": "choice", "values": p["choices"], "default": default}
                 continue
@@ -298,8 +299,9 @@ class Xgboost:
         numbers = np.empty((len(configs), len(self.REPLICATIONS), len(shares), len(self.NUMBERS)), np.float32)
         choices = np.empty((*numbers.shape[:-1], len(self.CHOICES)), np.int32)
         for place, config in enumerate(configs):
+            chosen = {"task_id": task, "booster": config["booster"], self.IMPUTE: config["impute"]}
+            choices[place] = [self._codes[name][chosen[name]] for name in self.CHOICES]
             numbers[place] = [self._number(name, config) for name in self.NUMBERS]
-            choices[place] = [self._codes[name][{**config, "task_id": task}[name]] for name in self.CHOICES]
         numbers[..., self.NUMBERS.index("trainsize")] = shares
         numbers[..., self.NUMBERS.index("repl")] = self.REPLICATIONS[:, None]
         inputs: dict[str, NDArray[Any]] = {"x_cat": choices, "x_cont": numbers}
@@ -358,6 +360,7 @@ class Suites:
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._curves = functools.lru_cache(maxsize=1000)(self._computed)
+        self._references: dict[str, Reference] = {}  # some take a second to find
 
     def roles(self, names: Sequence[str]) -> dict[str, str]:
         """The tasks of these suites, and whether they are for tuning (dev) or for judging (judge)."""
@@ -396,8 +399,10 @@ class Suites:
         return suite.curves(name, dict(config))
 
     def reference(self, task: str) -> Reference:
-        suite, name = self._of(task)
-        return suite.reference(name)
+        if task not in self._references:
+            suite, name = self._of(task)
+            self._references[task] = suite.reference(name)
+        return self._references[task]
 
     def _of(self, task: str) -> tuple[Suite, str]:
         suite, _, name = task.partition("/")

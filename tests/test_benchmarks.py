@@ -485,6 +485,7 @@ def test_the_surrogate_of_xgboost_sees_what_its_booster_uses(
     assert suites.roles(["rbv2_xgboost"]) == {"rbv2_xgboost/16": "dev", "rbv2_xgboost/3": "judge"}
     space_of_3 = suites.space("rbv2_xgboost/3")
     assert not {"task_id", "trainsize", "repl"} & set(space_of_3)
+    assert not any("." in name for name in space_of_3), "to hpsearch, a dot nests"
     config = {name: p["default"] for name, p in space_of_3.items()}
     assert config["booster"] == "gbtree" and config["alpha"] == 0.01, "XGBoost's own is below the range"
     curves = suites.curves("rbv2_xgboost/3", config)
