@@ -15,6 +15,7 @@ export class Stream {
   #timer = 0;
   #heard = 0; // when another tab last passed something on
   #leads = false;
+  #wasLive = false; // else there is nothing to be stale
 
   /**
    * @param {{
@@ -95,7 +96,9 @@ export class Stream {
       this.#id = event.id ?? this.#id;
       this.tell(event);
     }
-    if (status) this.show(status);
+    if (!status) return;
+    this.#wasLive ||= status.state === "live";
+    this.show(status);
   }
 
   async #lead(signal, pass) {
@@ -103,18 +106,16 @@ export class Stream {
     let status = { state: "connecting", since: Date.now(), why: "" };
     const now = (state, why = "") => {
       if (signal.aborted) return;
+      this.#wasLive ||= state === "live";
       if (state !== status.state || why !== status.why) status = { state, since: Date.now(), why };
       this.show(status);
       pass({ status });
     };
     this.onAsk = () => pass({ status });
-    let heard = false;
-    const begun = () => ([wait, heard] = [FIRST_WAIT, true]);
-    let wait = FIRST_WAIT;
-    while (!signal.aborted) {
-      const why = await this.#read(signal, pass, now, begun);
+    for (let wait = FIRST_WAIT; !signal.aborted; ) {
+      const why = await this.#read(signal, pass, now, () => (wait = FIRST_WAIT));
       if (why === null) break;
-      now(heard ? "stale" : "connecting", why);
+      now(this.#wasLive ? "stale" : "connecting", why);
       await pause(wait * (0.8 + 0.4 * Math.random()), signal);
       wait = Math.min(2 * wait, LONGEST_WAIT);
     }
