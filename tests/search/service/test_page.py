@@ -579,8 +579,16 @@ def test_odd_names_values_and_errors_are_shown_and_cloned_as_they_are(
     places = sorted(x for text, x, _ in painted if text.startswith("0.0"))
     assert len(places) > 2 and all(b - a > 40 for a, b in pairwise(places)), painted
     assert len({text for text, *_ in painted if "e+307" in text}) > 2, painted
-    chrome.execute_script("location.hash = '/'")
-    see(chrome, "exp #1")
+    of = "exp%20%231"
+    for place, wanted in (
+        ("/", "exp #1"),
+        (f"/studies/{of}/trials/0", "winner, trial 2"),
+        (f"/studies/{of}/winner", "Not confirmed"),
+        (f"/studies/{of}/report", "How it was found"),
+        (f"/compare?of={of}:0,{of}:2", "Parameters"),
+    ):
+        chrome.execute_script("location.hash = arguments[0]", place)
+        see(chrome, wanted)
     assert complaints(chrome) == []
     chrome.execute_script("location.hash = '/submit?from=exp%20%231'")
     see(chrome, "name: 'exp #1_2'")
