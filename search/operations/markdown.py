@@ -1,9 +1,10 @@
-"""A study as a page of Markdown, for a pull request."""
+"""A study as a page of Markdown, for a pull request, or several side by side."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...spaces import Spec
@@ -28,6 +29,7 @@ def study_in_markdown(result: StudySnapshot, provenance: dict[str, Any]) -> str:
         "\n".join(_head(told, winner)),
         *_section("Winner", _winner(told, winner)),
         *_section("Confirmation", _list(told.confirmation)),
+        *_section("Cost", _list(_cost(told))),
         *_section("Importance", _importance(told)),
         *_section("Early stopping", _list([told.early_stopping, *told.audit])),
         *_section("Trials that failed or were stopped", _endings(told)),
@@ -37,6 +39,26 @@ def study_in_markdown(result: StudySnapshot, provenance: dict[str, Any]) -> str:
             _table(("what", "is"), ((_cell(k), _code_cell(str(v))) for k, v in provenance.items())),
         ),
         _folded("The space", _fenced(space_text(result.spec))),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def comparison_in_markdown(results: Sequence[StudySnapshot]) -> str:
+    """What several studies found, their best configurations and their spaces: what differs first."""
+    every = [(study_report(result), winner_of(result)) for result in results]
+    names = tuple(_cell(told.name) for told, _ in every)
+    metrics = {told.metric for told, _ in every}
+    differ = [] if len(metrics) == 1 else ["Their metrics differ, so that their values do not compare.", ""]
+    found = [_found(told, winner) for told, winner in every]
+    searched = [_searched(told) for told, _ in every]
+    best = [{_code_cell(k): _code_cell(_value(v)) for k, v in each.params.items()} for _, each in every]
+    whole = [f"- {_code(f'hpsearch report {shlex.quote(told.name)} --format md')}" for told, _ in every]
+    parts = [
+        f"# {' and '.join(_text(told.name) for told, _ in every)}",
+        *_section("What they found", [*differ, *_beside("", names, found, in_order=True)]),
+        *_section("Their best configurations", _beside("parameter", names, best)),
+        *_section("What they search", _beside("", names, searched)),
+        *_section("The whole of each", whole),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -63,12 +85,17 @@ def _given(content: Any) -> Any:
 def _head(told: StudyReport, winner: Winner) -> Iterator[str]:
     yield f"**{winner.verdict}.** {_text(winner.why)}"
     yield ""
-    ran = ", ".join(f"{count} {state}" for state, count in told.states.items())
-    confirm = f"; {told.confirming} of these confirm the best" if told.confirming else ""
     goal = "lowest" if told.goal == "minimize" else "highest"
-    yield f"{counted(sum(told.states.values()), 'trials')} ({ran}{confirm}) in {duration(told.seconds.used)},"
+    trials = counted(sum(told.states.values()), "trials")
+    yield f"{trials} ({_states(told)}) in {duration(told.seconds.used)},"
     yield f"for the {goal} {_code(told.metric)} of {_code(told.objective)}"
     yield f"by {told.sampler}, on {told.backend}."
+
+
+def _states(told: StudyReport) -> str:
+    """How many trials are in which state."""
+    ran = ", ".join(f"{count} {state}" for state, count in told.states.items())
+    return ran + (f"; {told.confirming} of these confirm the best" if told.confirming else "")
 
 
 def _winner(told: StudyReport, winner: Winner) -> Iterator[str]:
@@ -139,6 +166,53 @@ def _again(result: StudySnapshot, winner: Winner) -> Iterator[str]:
         yield "The winner: write this into `best.yaml`, then `hpsearch train best.yaml`."
         yield ""
         yield _folded("best.yaml", _fenced(winner_text(result, winner.trial)))
+
+
+def _cost(told: StudyReport) -> list[str]:
+    return [] if told.cost is None else told.cost.in_words
+
+
+def _found(told: StudyReport, winner: Winner) -> dict[str, str]:
+    """What a study found, in the cells of a table."""
+    trials = f"{told.trials.used:,.0f}" + (f" of {told.trials.total:,.0f}" if told.trials.total else "")
+    return {
+        "winner": winner.verdict.lower() + ("" if winner.trial is None else f", trial {winner.trial}"),
+        "metric": f"{told.goal} {_code_cell(told.metric)}",
+        "value to expect": _interval(winner.value) if winner.value is not None else "",
+        "what the search saw of it": _number(winner.searched),
+        "gain over its baseline": _interval(winner.gain) if winner.gain else _cell(winner.comparison or ""),
+        "trials": trials,
+        "states": _states(told),
+        "time": duration(told.seconds.used),
+        "trained": counted(round(told.consumed.used), told.resource),
+        "cost": _lines(_cost(told)),
+        "early stopping may have lost": _lines(winner.audit),
+    }
+
+
+def _searched(told: StudyReport) -> dict[str, str]:
+    """What a study searches, in the cells of a table."""
+    about = {"objective": told.objective, "sampler": told.sampler, "early stopping": told.early_stopping}
+    parameters = {_code_cell(each.name): _cell(each.values) for each in told.parameters}
+    return {name: _cell(value) for name, value in about.items()} | parameters
+
+
+def _beside(
+    what: str, heads: tuple[str, ...], columns: Sequence[dict[str, str]], *, in_order: bool = False
+) -> list[str]:
+    """Columns of named cells side by side: the rows that differ first, unless they are `in_order`."""
+    names = list(dict.fromkeys(name for column in columns for name in column))
+    rows = {name: [column.get(name, "") for column in columns] for name in names}
+    if in_order:
+        names = [name for name in names if any(rows[name])]
+    else:
+        names.sort(key=lambda name: len(set(rows[name])) == 1)
+    return _table((what, *heads), ((name, *(cell or "-" for cell in rows[name])) for name in names))
+
+
+def _lines(lines: Iterable[str]) -> str:
+    """Lines in one cell of a table."""
+    return "<br>".join(map(_cell, lines))
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:

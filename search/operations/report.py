@@ -21,7 +21,7 @@ from ..results.why import history_of
 from ..values import Value
 from . import show, studies, watch
 from .export import export
-from .markdown import space_text, study_in_markdown, winner_text
+from .markdown import comparison_in_markdown, space_text, study_in_markdown, winner_text
 from .winner import winner_of
 
 Form = Literal["html", "md"]
@@ -57,8 +57,12 @@ def report(*, workspace: Workspace, study: Sequence[str], form: Form = "html") -
     at = datetime.now().astimezone()
     snapshots = [show.as_it_stands(workspace, name) for name in names]
     if form == "md":
-        texts = [study_in_markdown(each, provenance_of(each)) for each in snapshots]
-        return WrittenReport(names, form, _without_places("\n".join(texts)))
+        alone = snapshots[0]
+        several = len(names) > 1
+        text = (
+            comparison_in_markdown(snapshots) if several else study_in_markdown(alone, provenance_of(alone))
+        )
+        return WrittenReport(names, form, _without_places(text))
     listed = studies.list_studies(workspace=workspace).studies
     answers: dict[str, Any] = {"studies": [each.to_json() for each in listed if each.name in names]}
     for snapshot in snapshots:

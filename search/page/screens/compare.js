@@ -181,11 +181,12 @@ function Studies({ studies, onDrop }) {
     ["winner", ({ winner }) => (winner ? html`${winner.verdict.toLowerCase()}${winner.trial === null ? "" : html`, <a href=${href("studies", winner.study, "winner")}>trial ${winner.trial}</a>`}` : "–")],
     [`expected ${metric ?? "value"}`, ({ winner }) => (winner?.value ? html`<${Estimate} of=${winner.value} />` : "–")],
     ["what the search saw of it", ({ winner, report }) => number(winner?.searched ?? report.best?.value) || "–"],
-    ["gain over its baseline", ({ winner }) => (winner?.gain ? html`<${Estimate} of=${winner.gain} digits=${4} />` : "–")],
+    ["gain over its baseline", ({ winner }) => (winner?.gain ? html`<${Estimate} of=${winner.gain} digits=${4} />` : (winner?.comparison ?? "–"))],
     ["trials", ({ report }) => `${whole(report.trials.used)}${report.trials.total ? ` of ${whole(report.trials.total)}` : ""}`],
     ["time", ({ report }) => duration(report.seconds.used) || "–"],
     ["trained", ({ report }) => counted(report.consumed.used, report.resource)],
-    ["failed", ({ report }) => whole(report.states.fail ?? 0)],
+    ["states", ({ report }) => Object.entries(report.states).map(([state, count]) => `${whole(count)} ${state}`).join(", ") + (report.confirming ? `; ${whole(report.confirming)} of these confirm the best` : "") || "–"],
+    ["cost", ({ report }) => words(report.cost?.in_words ?? [])],
     ["early stopping may have lost", ({ winner }) => words(winner?.audit ?? [])],
   ];
   const about = studies.map((each) => {

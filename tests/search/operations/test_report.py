@@ -18,6 +18,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution
 from optuna.trial import TrialState, create_trial
 
 from hpsearch.search.errors import UsageError
+from hpsearch.search.operations.markdown import _beside
 from hpsearch.search.operations.report import POINTS, WrittenReport, report
 from hpsearch.search.operations.run import run
 from hpsearch.spaces import Spec
@@ -160,6 +161,39 @@ def test_no_name_breaks_markdown(workspace: Workspace) -> None:
     assert "/home/mine" not in text and report(workspace=workspace, study=["a`b_*"]).text.encode()
     held = frozen(report(workspace=workspace, study=["a`b_*"]))
     assert "runs/s/1/output.log" in json.dumps(held) and "/home/mine" not in json.dumps(held)
+
+
+def test_markdown_tells_what_a_study_has_cost(workspace: Workspace) -> None:
+    text = report(workspace=workspace, study=["first"], form="md").text
+    (cost,) = re.findall(r"## Cost\n\n(.*?)\n\n##", text, re.DOTALL)
+    assert re.match(r"- .* of the machine: search .*", cost) or "of workers" in cost
+    assert re.search(r"- a gain of \S+ over the baseline, which is not confirmed: .* per unit of it", cost)
+
+
+def test_markdown_of_several_studies_compares_them(workspace: Workspace) -> None:
+    text = report(workspace=workspace, study=["first", "second|study's"], form="md").text
+    assert text.startswith("# first and second") and text.count("\n# ") == 0
+    tables = dict(re.findall(r"## (.*?)\n\n(.*?)(?=\n\n##|\Z)", text, re.DOTALL))
+    assert list(tables) == [
+        "What they found", "Their best configurations", "What they search", "The whole of each",
+    ]  # fmt: skip
+    rows = {line.split("|")[1].strip(): line for line in tables["What they found"].splitlines()}
+    assert {
+        "winner",
+        "metric",
+        "what the search saw of it",
+        "trials",
+        "states",
+        "time",
+        "cost",
+    } <= rows.keys()
+    assert rows["states"].count("4 complete, 1 fail") == 2 and rows["cost"].count("per unit of it") == 2
+    assert rows["trials"] == "| trials | 5 of 5 | 5 of 5 |"
+
+
+def test_what_differs_comes_first() -> None:
+    rows = _beside("parameter", ("one", "two"), [{"same": "1", "b": "2"}, {"same": "1", "b": "3", "c": "4"}])
+    assert rows[2:] == ["| b | 2 | 3 |", "| c | - | 4 |", "| same | 1 | 1 |"]
 
 
 def test_none_is_a_mistake(workspace: Workspace) -> None:
