@@ -40,7 +40,7 @@ from pydantic import BaseModel, ValidationError
 
 from ....objectives import ObjectiveError
 from ....spaces import SpaceError
-from ....spaces.errors import hint
+from ....spaces.errors import hint, shortened
 from ....storage import StorageError
 from ....storage.passwords import without_passwords
 from ...errors import SearchError, why
@@ -108,7 +108,8 @@ class _Handlers:
         """What a tool says; a mistake as a message that a model can mend it by."""
         allowed = [name for name, kind in TOOLS.items() if self._may(kind)]
         if params.name not in TOOLS:
-            return _refused(f"there is no tool {params.name!r}; {hint(params.name, allowed)}")
+            named = shortened(params.name, words.LONGEST_LINE // 10)
+            return _refused(f"there is no tool {named!r}; {hint(named, allowed)}")
         kind = TOOLS[params.name]
         if not self._may(kind):
             return _refused(f'{kind.name} needs a token with the scope "{kind.scope}"')
@@ -258,25 +259,27 @@ def _unpacked(kind: ToolKind, arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _mistakes(kind: ToolKind, error: ValidationError) -> str:
     """Wrong arguments: each with what was found, and what there is."""
     known = list(kind.arguments.model_fields)
-    lines = []
-    for each in error.errors(include_url=False):
-        place = ".".join(map(str, each["loc"]))
+    lines, found = [], error.errors(include_url=False)
+    for each in found[: words.MOST_MISTAKES]:
+        place = shortened(".".join(map(str, each["loc"])), words.LONGEST_LINE // 10)
         if each["type"] == "extra_forbidden":
             lines.append(f"{place}: unknown argument; {hint(place, known)}")
         elif each["type"] == "missing":
             lines.append(f"{place}: is missing; {kind.name} takes {', '.join(known)}")
         else:
             lines.append(f"{place}: {each['msg']}, not {str(each['input'])[:100]!r}")
-    return "\n".join(lines)
+    return "\n".join(words.brief(lines, len(found)))
 
 
 def _message(error: Exception, place: str) -> str:
     """An error's message, with what may help as calls of tools."""
     if isinstance(error, SpaceError):
-        return f"{error}\nmend these, then call validate_space again"
+        first = [str(issue) for issue in error.issues[: words.MOST_MISTAKES]]
+        few = words.brief(first, len(error.issues))
+        return "\n".join([*few, "mend these, then call validate_space again"])
     told = why(error) if isinstance(error, OSError) else str(error)
-    lines = [without_passwords(told, [place]), *words.next_lines(getattr(error, "next_steps", ()))]
-    return "\n".join(lines)
+    lines = words.brief(without_passwords(told, [place]).splitlines())
+    return "\n".join([*lines, *words.next_lines(getattr(error, "next_steps", ()))])
 
 
 def _refused(text: str) -> CallToolResult:

@@ -20,7 +20,6 @@ from pydantic import Field
 
 from ....spaces import Spec, shipped, shipped_text
 from ....spaces.document import STDIN
-from ....spaces.fields import Positive
 from ....spaces.loader import Text
 from ....storage import StorageError
 from ...errors import SearchError, UsageError
@@ -51,10 +50,10 @@ Space = Annotated[
         "where the server runs on your machine.",
     ),
 ]
-Trials = Annotated[Positive | None, Field(description="Total number of trials, over that in the space.")]
+Trials = Annotated[int | None, Field(ge=1, description="Total number of trials, over that in the space.")]
 Time = Annotated[str | None, Field(description="Total time of the search: 90s, 30m, 1h30m.")]
 Samples = Annotated[
-    Positive | None, Field(description="Total samples (or steps, or epochs), summed over all trials.")
+    int | None, Field(ge=1, description="Total samples (or steps, or epochs), summed over all trials.")
 ]
 Rows = Annotated[int, Field(ge=1, le=words.MOST_ROWS, description="Rows at most.")]
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MOST_ROWS = 50
 MOST_POINTS = 12  # of a curve
 MOST_LINES = 8  # of a traceback
+MOST_MISTAKES = 10  # that an answer tells
+LONGEST_LINE = 600  # characters of a message, which may repeat what was sent
+LINE_END = 200  # of these, where the line is longer: what is allowed stands there
 TOOL_OF = {  # by operation: its tool, and the arguments that it has there
     "show": "show_study",
     "show --trial": "show_trial",
@@ -49,10 +52,20 @@ def interval(found: Interval) -> str:
 
 def config(values: Mapping[str, Any]) -> str:
     """A configuration on one line."""
-    return ", ".join(
+    told = [
         f"{name}={number(value) if isinstance(value, float) else written(value)}"
-        for name, value in values.items()
-    )
+        for name, value in list(values.items())[:MOST_ROWS]
+    ]
+    return ", ".join([*told, f"and {len(values) - MOST_ROWS:,} more"] if len(values) > MOST_ROWS else told)
+
+
+def brief(lines: Sequence[str], count: int | None = None) -> Iterator[str]:
+    """The first lines of a message, each with its beginning and its end; `count`: how many there are."""
+    for line in lines[:MOST_MISTAKES]:
+        beginning = line[: LONGEST_LINE - LINE_END]
+        yield line if len(line) <= LONGEST_LINE else f"{beginning} ... {line[-LINE_END:]}"
+    if (more := (len(lines) if count is None else count) - MOST_MISTAKES) > 0:
+        yield f"and {more:,} more"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
@@ -285,7 +298,7 @@ def valid(found: ValidSpace, *, has_budget: bool) -> Iterator[str]:
     if content["baseline"] is not None:
         yield f"baseline: {config(content['baseline'])}"
     yield from (f"sample: {config(sample)}" for sample in found.samples[:2])
-    yield from (f"warning: {issue}" for issue in found.warnings)
+    yield from brief([f"warning: {issue}" for issue in found.warnings])
     yield f"next: {call('plan', space='...')}, then submit it"
 
 

@@ -143,6 +143,45 @@ def test_an_agent_makes_sure_of_a_winner_that_is_not(workspace: Workspace, tmp_p
     drive(lambda: served(workspace), task)
 
 
+def test_a_refusal_is_small_whatever_was_sent(workspace: Workspace) -> None:
+    text = "x" * 100_000
+    space = "version: 1\n" + "".join(f"unknown_{number}: 1\n" for number in range(500))
+
+    async def task(agent: Agent) -> None:
+        said = [
+            await agent.refused("propose_space", script=text),
+            await agent.refused("convert_space", file=text),
+            await agent.refused("show_study", study=text),
+            await agent.refused("show_trial", study=text, trial=0),
+            await agent.refused("steer", study=text, trials=10**17),
+            await agent.refused("list_studies", **{text: 1}),
+            await agent.refused("list_studies", **{f"key_{number}": 1 for number in range(100)}),
+            await agent.refused("validate_space", space=text),
+            await agent.refused(text),
+        ]
+        assert max(map(len, said)) < 1500, [each[:300] for each in said]
+        assert "\nand 90 more" in said[6]
+        told = await agent.refused("validate_space", space=space)
+        assert len(told.splitlines()) == 12 and len(told) < 4000
+        assert told.endswith(" more\nmend these, then call validate_space again")
+
+    drive(lambda: served(workspace), task)
+
+
+def test_a_number_that_no_study_can_hold_is_refused_and_the_study_stays(workspace: Workspace) -> None:
+    async def task(agent: Agent) -> None:
+        await agent("submit", space="lora_quick", name="s", trials=6, hold=True)
+        for limits in ({"trials": 10**17}, {"samples": 10**30}, {"trials": 2**53}):
+            for tool, what in (("steer", {"study": "s"}), ("submit", {"space": "lora_quick", "name": "t"})):
+                told = await agent.refused(tool, **what, **limits)
+                assert "must be at most 9,007,199,254,740,991" in told
+        assert "trials 0 of 6" in await agent("show_study", study="s")
+        for tool in ("show_trial", "kill_trial", "retry_trial"):
+            assert "the study has no trial" in await agent.refused(tool, study="s", trial=10**30)
+
+    drive(lambda: served(workspace), task)
+
+
 def test_the_page_lists_the_tools_as_they_are() -> None:
     rows = re.findall(
         r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| ([^|]+) \| \d+ \|$", PAGE.read_text(), re.MULTILINE
