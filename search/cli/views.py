@@ -306,7 +306,8 @@ def _endings(endings: Iterable[Ending]) -> Table:
         trials = f"{'trial' if len(ending.trials) == 1 else 'trials'} {listed}"
         trials += f" and {more} more" if more > 0 else ""
         if ending.state == "fail":
-            trials += f": {ending.example.removeprefix(ending.why).removeprefix(': ')}".removesuffix(": ")
+            rest = ending.example.removeprefix(ending.why).lstrip(":; ")
+            trials += f": {rest}" * bool(rest)
         count = Text(str(len(ending.trials)), style=STYLES[ending.state], justify="right")
         table.add_row(count, Text(ending.why), Text(trials, style="dim", overflow="fold"))
     return table
