@@ -11,6 +11,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -22,6 +23,7 @@ import psutil
 import ray
 from ray._private import parameter, services, utils, worker
 from ray._private.ray_constants import PROCESS_TYPE_RAYLET
+from ray.exceptions import NodeDiedError, TaskUnschedulableError
 from ray.job_config import JobConfig
 
 from ....objectives.user.surroundings import variables_set
@@ -135,18 +137,38 @@ def check_importable() -> None:
     for reference, node in asked.items():
         name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
         try:
-            version = ray.get(reference, timeout=JOIN_SECONDS)
+            version = _answer(reference, node["NodeID"])
         except Exception as error:
             reason = str(error).strip().splitlines()[-1]
             raise UsageError(
                 f"the node {name} of the cluster cannot import hpsearch: {reason}\n"
                 f"Install it into the Python that ran `ray start` there: pip install hpsearch=={own}"
             ) from error
+        if version is None:
+            continue
         if version != own:
             raise UsageError(
                 f"the node {name} of the cluster has hpsearch {version}, but this is {own}: install the same"
             )
         _importing.add(node["NodeID"])
+
+
+def _answer(reference: ray.ObjectRef[str], node: str) -> str | None:
+    """The version of hpsearch on a node; None where the node leaves the cluster meanwhile.
+
+    A node that has just come, or gone, is not known as such everywhere in the cluster at once.
+    """
+    deadline = time.monotonic() + JOIN_SECONDS
+    while True:
+        try:
+            return ray.get(reference, timeout=JOIN_SECONDS)
+        except (TaskUnschedulableError, NodeDiedError):
+            if all(each["NodeID"] != node for each in _alive()):
+                return None
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.1)
+        reference = run_on(node, probe.version)
 
 
 def _alive() -> list[dict[str, Any]]:

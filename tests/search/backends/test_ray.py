@@ -213,6 +213,19 @@ def test_a_search_that_finds_no_place_says_so_and_waits(
     assert bench.states() == ["COMPLETE"]
 
 
+def test_a_node_that_leaves_as_a_search_joins_is_none_of_its_nodes(
+    shared_ray: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = cluster._alive()
+    gone = {**here[0], "NodeID": "ab" * 28}
+    listed = iter([[*here, gone], [*here, gone], here])
+    monkeypatch.setattr(cluster, "_alive", lambda: next(listed))
+    monkeypatch.setattr(cluster, "_importing", set())
+    cluster.check_importable()
+    assert cluster._importing == {node["NodeID"] for node in here}
+    assert next(listed, None) is None, "it was asked again for as long as it was listed"
+
+
 @pytest.mark.slow
 def test_a_trial_that_ray_kills_for_memory_is_tried_again_and_takes_no_other_along(
     bench: Any, command: Any

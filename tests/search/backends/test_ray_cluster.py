@@ -207,7 +207,9 @@ def test_a_service_searches_on_the_cluster(
         first, second = wait_for(lambda: (all := queue.view().studies)[0].has and all)
         assert (first.has.ray, first.has.cpus) == (1, ()) and second.has is None
         assert "Ray" in second.state.reason
-        wait_for(lambda: all(each.state.state == "finished" for each in queue.view().studies), 200.0)
+        ends = ("finished", "failed")
+        wait_for(lambda: all(each.state.state in ends for each in queue.view().studies), 200.0)
+        assert [each.state.state for each in queue.view().studies] == ["finished"] * 2, queue.view()
         wait_for(lambda: not queue._children)  # its processes have ended
     finally:
         queue.stop()
