@@ -44,6 +44,15 @@ def serving(workspace: Workspace, folder: Path, settings: Settings | None = None
     service = Service.at(workspace, Home.at(folder / "home"), settings or Settings())
     with listening(make_app(service)) as url:
         yield Served(service, url)
+    await_drivers(service)
+
+
+def await_drivers(service: Service, seconds: float = 5.0) -> None:
+    """Wait for drivers that are about to end; those of a search that goes on outlive their server."""
+    deadline = time.monotonic() + seconds
+    for child in service.queue._children.values():
+        while child.code is None and time.monotonic() < deadline:
+            time.sleep(0.05)
 
 
 @contextmanager

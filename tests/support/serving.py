@@ -77,6 +77,7 @@ def callers(workspace: Workspace, home: Path, settings: Settings | None = None) 
     found = Callers(workspace, home, settings)
     with found.client:
         yield found
+    online.await_drivers(found.service)
 
 
 @contextmanager
