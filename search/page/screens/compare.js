@@ -11,6 +11,7 @@ import { Empty, Loading, State } from "hpsearch/parts/basics.js";
 import { Differences } from "hpsearch/parts/differences.js";
 import { Estimate } from "hpsearch/parts/intervals.js";
 import { Lines, look } from "hpsearch/parts/lines.js";
+import { told } from "hpsearch/screens/study.js";
 
 export const path = "compare";
 export const title = () => "Compare";
@@ -185,7 +186,7 @@ function Studies({ studies, onDrop }) {
     ["trials", ({ report }) => `${whole(report.trials.used)}${report.trials.total ? ` of ${whole(report.trials.total)}` : ""}`],
     ["time", ({ report }) => duration(report.seconds.used) || "–"],
     ["trained", ({ report }) => counted(report.consumed.used, report.resource)],
-    ["states", ({ report }) => Object.entries(report.states).map(([state, count]) => `${whole(count)} ${state}`).join(", ") + (report.confirming ? `; ${whole(report.confirming)} of these confirm the best` : "") || "–"],
+    ["states", ({ report }) => told(report) || "–"],
     ["cost", ({ report }) => words(report.cost?.in_words ?? [])],
     ["early stopping may have lost", ({ winner }) => words(winner?.audit ?? [])],
   ];

@@ -82,7 +82,7 @@ export function Figures({ report, forecast }) {
 }
 
 /** How many trials are in each state, those that confirm the best among them. */
-function told({ states, confirming }) {
+export function told({ states, confirming }) {
   const counts = Object.entries(states).map(([state, count]) => `${whole(count)} ${state}`).join(", ");
   return confirming ? `${counts}; ${whole(confirming)} of these confirm the best` : counts;
 }
