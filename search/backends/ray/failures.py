@@ -21,7 +21,8 @@ def failure_of(trial: Trial) -> Failure:
         return Failure("lost", f"Ray Tune ended the trial ({trial.status.lower()})")
     if "Traceback" in text or "creation task" in lines[0]:  # an error of ours in the actor, or in its start
         return Failure("error", lines[-1][:MAX_CHARS], "\n".join(text.splitlines()[-TRACEBACK_LINES:]))
-    if "OutOfMemoryError" in text:
+    # Ray says it as an error of its own, or as an actor's death, whichever reaches the driver first.
+    if "OutOfMemoryError" in text or "running low on memory" in text:
         return Failure("lost", "Ray killed the trial: its node ran out of memory")
     if "node has died" in text or "NodeDiedError" in text:
         return Failure("lost", "the node that ran the trial died")

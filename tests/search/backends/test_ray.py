@@ -453,6 +453,18 @@ class Ended:
             "the trial's Ray actor died: Worker unexpectedly exits",
         ),
         (
+            "Failure # 1\nray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
+            "lost",
+            "Ray killed the trial: its node ran out of memory",
+        ),
+        (
+            "Failure # 1\nThe actor died unexpectedly before finishing this task.\n\tclass_name: WorkerActor\n"
+            "Worker exit type: NODE_OUT_OF_MEMORY Worker exit detail: 1 worker(s) were killed due to the node"
+            " running low on memory. Memory on the node (IP: 127.0.0.1) was 11.44GB used / 23.54GB limit",
+            "lost",
+            "Ray killed the trial: its node ran out of memory",
+        ),
+        (
             "Failure # 1\nray::WorkerActor.train()\nTraceback (most recent call last):\nOSError: no room",
             "error",
             "OSError: no room",
