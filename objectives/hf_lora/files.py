@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .config import Config
 
 CONFIG = "config.json"
+NO_CONFIG = f"has no {CONFIG}", "it is not the folder of a transformers model"
 TENSORS, INDEX = "*.safetensors", "model.safetensors.index.json"
 MODEL_PATTERNS = ("*.json", TENSORS, "*.model", "*.txt", "*.jinja")  # of a model on the hub
 # Fields that count parts of a model, and a count above that of any real model: building it would never end.
@@ -37,21 +38,58 @@ def folder_of(config: Config, *, may_download: bool = True) -> Path | None:
     """
     if config.model is None:
         return None
-    with _readable(config.model):
-        folder = Path(config.model).expanduser()
-        if not folder.is_dir():
-            if folder.exists():
-                raise ConfigError([f"model: {config.model} is a file; name its folder"])
-            return _on_the_hub(config, may_download)
-        if lack := _lack(folder):
-            raise ConfigError([f"model: {folder} {': '.join(lack)}"])
-        return folder.absolute()
+    with readable(config.model):
+        folder = found(config.model, config.revision)
+        if folder is None:
+            problem = f"{not_found(config.model, config.revision)}; name a folder, download it"
+            return _download(config, f"{problem} (hf download {config.model})", may_download)
+        if (lack := _lack(folder)) is None:
+            return folder.absolute()
+        if not Path(config.model).expanduser().is_dir():
+            again = f"model: {folder} {lack[0]}; download it again (hf download {config.model})"
+            return _download(config, again, may_download)
+        raise ConfigError([f"model: {folder} {': '.join(lack)}"])
+
+
+def found(model: str, revision: str | None = None) -> Path | None:
+    """The folder of a model: the one named, or by an id that in the hub's cache; None if it is in neither.
+
+    Raises `ConfigError` for what can be neither.
+    """
+    folder = Path(model).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise ConfigError([f"model: {model} is a file; name its folder"])
+    if find_spec("huggingface_hub") is None:
+        raise ConfigError([f"{_no_folder(model)}; ids of the hub need pip install 'hpsearch[hf]'"])
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model, revision=revision, local_files_only=True)).absolute()
+    except HFValidationError:
+        raise ConfigError([f"{_no_folder(model)}, and it is not a valid id of the hub"]) from None
+    except LocalEntryNotFoundError:
+        return None
+
+
+def not_found(model: str, revision: str | None = None) -> str:
+    """The message that a model is neither a folder nor in the cache."""
+    from huggingface_hub import constants
+
+    at = f" at revision {revision}" if revision else ""
+    return f"{_no_folder(model)}, and no model of that name{at} in the cache ({constants.HF_HUB_CACHE})"
+
+
+def _no_folder(model: str) -> str:
+    return f"model: there is no folder {model!r} in {Path.cwd()}"
 
 
 def _lack(folder: Path) -> tuple[str, str] | None:
     """What is missing in the folder of a model, and what that means; None if it is complete."""
     if not (folder / CONFIG).is_file():
-        return f"has no {CONFIG}", "it is not the folder of a transformers model"
+        return NO_CONFIG
     if not any(path.is_file() for path in folder.glob(TENSORS)):  # a link may be broken
         return f"has no {TENSORS}", "save the model again with save_pretrained, which writes safetensors"
     if (folder / INDEX).is_file() and not (folder / INDEX.removesuffix(".index.json")).is_file():
@@ -63,7 +101,7 @@ def _lack(folder: Path) -> tuple[str, str] | None:
 
 
 @contextmanager
-def _readable(where: str | Path) -> Iterator[None]:
+def readable(where: str | Path) -> Iterator[None]:
     """Raise errors in reading a model's files as `ConfigError`."""
     try:
         yield
@@ -76,29 +114,15 @@ def _readable(where: str | Path) -> Iterator[None]:
         ) from error
 
 
-def _on_the_hub(config: Config, may_download: bool) -> Path | None:
-    """The folder of a model in the cache; with `local_files_only: false` it is downloaded if missing."""
-    from huggingface_hub import constants, snapshot_download
-    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+def _download(config: Config, problem: str, may_download: bool) -> Path | None:
+    """Download a model that the cache lacks, or has in part; with `local_files_only` raise the problem."""
+    from huggingface_hub import snapshot_download
 
-    name = str(config.model)
-    no_folder = f"model: there is no folder {name!r} in {Path.cwd()}"
-    try:
-        folder = Path(snapshot_download(name, revision=config.revision, local_files_only=True)).absolute()
-        lack = _lack(folder)
-        if lack is None:
-            return folder
-        problem = f"model: {folder} {lack[0]}; download it again (hf download {name})"
-    except HFValidationError:
-        raise ConfigError([f"{no_folder}, and it is not a valid id of the hub"]) from None
-    except LocalEntryNotFoundError:
-        at = f" at revision {config.revision}" if config.revision else ""
-        problem = f"{no_folder}, and no model of that name{at} in the cache ({constants.HF_HUB_CACHE}); "
-        problem += f"name a folder, download it (hf download {name})"
     if config.local_files_only:
         raise ConfigError([f"{problem}, or set local_files_only: false"])
     if not may_download:
         return None
+    name = str(config.model)
     try:
         folder = Path(snapshot_download(name, revision=config.revision, allow_patterns=list(MODEL_PATTERNS)))
     except Exception as error:  # the network, the hub and the disk have errors of several libraries
@@ -133,7 +157,7 @@ def too_long(config: Config, longest: int) -> str:
 def about(folder: Path) -> dict[str, Any]:
     """The content of `config.json`. Raises `ConfigError` if it is not a JSON object, or absurdly large."""
     config = _record(folder / CONFIG)
-    for part in (config, _text_config(config)):
+    for part in (config, text_config(config)):
         for name, value in part.items():
             if COUNT_FIELDS.fullmatch(name) and isinstance(value, int) and value > MAX_COUNT:
                 raise ConfigError([f"model: {folder / CONFIG} has {name} {value:,}, more than {MAX_COUNT:,}"])
@@ -141,7 +165,7 @@ def about(folder: Path) -> dict[str, Any]:
 
 
 def _record(path: Path) -> dict[str, Any]:
-    with _readable(path):
+    with readable(path):
         record = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(record, dict):
         raise ConfigError([f"model: {path} holds {kind_of(record)}, needs an object"])
@@ -150,14 +174,14 @@ def _record(path: Path) -> dict[str, Any]:
 
 def longest_row(about: dict[str, Any]) -> int | None:
     """The most tokens that a model has positions for; None if unlimited, as T5 with relative positions."""
-    config = _text_config(about)
+    config = text_config(about)
     if "relative_attention_num_buckets" in config and config.get("model_type") != "mpnet":
         return None
     lengths = (config.get(name) for name in ("max_position_embeddings", "n_positions"))
     return next((number for number in lengths if isinstance(number, int) and number > 0), None)
 
 
-def _text_config(about: dict[str, Any]) -> dict[str, Any]:
+def text_config(about: dict[str, Any]) -> dict[str, Any]:
     """The part of the configuration for the text model; most models have no other."""
     config = about.get("text_config")
     return config if config and isinstance(config, dict) else about
@@ -180,7 +204,7 @@ def fingerprint(folder: Path) -> str:
     for path in filter(Path.is_file, sorted(paths)):
         size = path.stat().st_size
         digest.update(f"{path.name}\0{size}\0".encode())
-        with _readable(path), path.open("rb") as file:
+        with readable(path), path.open("rb") as file:
             if size <= SAMPLES * SAMPLE:
                 digest.update(file.read())
                 continue

@@ -115,7 +115,8 @@ budget: {trials: 40, time: 30m}
 
 `max` of early stopping is the last step that a training reports. A budget of `time` is kept; with `trials`
 alone a search ends when they are done. Samplers: SAMPLERS. Early stopping: STOPPING. `hpsearch schema`
-prints the JSON Schema of all fields, and `hpsearch init OBJECTIVE` a commented space.
+prints the JSON Schema of all fields, and `hpsearch init OBJECTIVE` a commented space; for LoRA on a Hugging
+Face model `hpsearch init hf_lora --model FOLDER`.
 
 ## When something fails
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 OPTIONS = {
     "file-exists": "-o names another file, --force overwrites it",
+    "init-model": "--model",
     "init-source": "--from names the file",
     "lr-range": "--min, --max",
     "name-taken": "--name",

@@ -49,20 +49,28 @@ def init(
             "numbers of a YAML or JSON file, or from another tool's sweep.",
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="For hf_lora: a model's folder, or its id in the hub's cache. Its config.json says the task "
+            "and a first learning rate.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File to write.", show_default="OBJECTIVE.yaml, FROM_space.yaml"),
     ] = None,
     force: options.Force = False,
 ) -> None:
-    """Write a commented space file to start from, for a built-in objective or from your own script.
+    """Write a commented space file to start from, for a built-in objective, a model or your own script.
 
     Example: hpsearch init --from train.py -o mine.yaml
     """
     from ..errors import UsageError
     from ..operations import spaces
 
-    made = spaces.init(objective=objective, source=source)
+    made = spaces.init(objective=objective, source=source, model=model)
     if output is not None and options.to_file(output) is None:
         printing.print_document(made.text)
         return

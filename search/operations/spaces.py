@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 from ...objectives import catalog
 from ...objectives.catalog import ObjectiveDescription, describe_objective
 from ...objectives.guides import PRESETS
+from ...objectives.info import ObjectiveInfo
 from ...spaces import (
     Constant,
     Derived,
@@ -150,27 +151,51 @@ def objectives(*, name: str | None = None) -> Objectives:
     )
 
 
-def init(*, objective: str | None = None, source: Path | None = None, text: str | None = None) -> NewSpace:
+def init(
+    *,
+    objective: str | None = None,
+    source: Path | None = None,
+    text: str | None = None,
+    model: str | None = None,
+) -> NewSpace:
     """A commented space to be changed: of an objective, from a script or a configuration file, or converted.
 
-    With `text` that is the script, `source` is its name alone, and no file is read. Raises `UsageError`
-    unless an objective or a source is given, and `ObjectiveError` for an unknown objective.
+    With `text` that is the script, `source` is its name alone, and no file is read. With `model`, a folder
+    or an id in the hub's cache, the objective's space is made out to it. Raises `UsageError` unless an
+    objective or a source is given, or for a model where the objective takes none, and `ObjectiveError` for
+    an unknown objective or model.
     """
     from ..exchange.convert import conversion
     from ..exchange.space_from import proposal
 
-    if source is not None and objective is None:
+    if source is not None and objective is None and model is None:
         made = conversion(source) or proposal(source) if text is None else _proposed(text, source)
         file = Path(f"{source.stem}_space.yaml")
     elif objective is not None and source is None:
         describe_objective(objective)  # refuses an unknown one
-        made, file = shipped_text(objective), Path(f"{objective}.yaml")
+        made = shipped_text(objective) if model is None else _of_model(objective, model)
+        file = Path(f"{objective}.yaml")
+    elif model is not None:
+        raise UsageError(
+            "a model is for the space of an objective: name hf_lora, and no file", code="init-model"
+        )
     else:
         raise UsageError(
             "name an objective (hpsearch objectives lists them), or a file to propose the space from",
             code="init-source",
         )
     return NewSpace(file, made, _to_fill(made))
+
+
+def _of_model(objective: str, model: str) -> str:
+    """The space of an objective for a model."""
+    from ..exchange.space_from.of_model import space_of_model
+
+    if "model" not in (ObjectiveInfo(objective).known_parameters or ()):
+        raise UsageError(
+            f"the space of {objective} has no parameter model; that of hf_lora has one", code="init-model"
+        )
+    return space_of_model(model)
 
 
 def _proposed(text: str, named: Path) -> str:

@@ -66,7 +66,7 @@ COMMANDS = {
     "validate": ["validate ś.yaml", "validate ć.py"],
     "schema": ["schema"],
     "objectives": ["objectives", "objectives lora", "objectives ł"],
-    "init": ["init --from ć.py --output ż.yaml --force", "init ł"],
+    "init": ["init --from ć.py --output ż.yaml --force", "init ł", "init hf_lora --model ł"],
     "list": ["list", "list --json"],
     "show": ["show łódź", "show łódź --edges", "show łódź --json", "show łódź --trial 0", "show gęś"],
     "trials": ["trials łódź", "trials łódź --csv", "trials łódź --json", "trials gęś"],

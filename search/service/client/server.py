@@ -285,13 +285,18 @@ class Server(Results):
         return self._as(ConvertedSpace, self._call("POST", "/v1/spaces/convert", body=body))
 
     def init(
-        self, *, objective: str | None = None, source: Path | None = None, text: str | None = None
+        self,
+        *,
+        objective: str | None = None,
+        source: Path | None = None,
+        text: str | None = None,
+        model: str | None = None,
     ) -> NewSpace:
-        """A commented space to be changed. A script is read here, with what lies beside it, or is `text`."""
+        """A commented space to be changed. A script, with what lies beside it, and a model are read here."""
         from ...operations import spaces
 
-        if source is None or text is None:
-            return spaces.init(objective=objective, source=source, text=text)
+        if source is None or text is None or model is not None:
+            return spaces.init(objective=objective, source=source, text=text, model=model)
         body = {"text": text, "file": str(source)}
         return self._as(spaces.NewSpace, self._call("POST", "/v1/spaces/propose", body=body))
 

@@ -18,7 +18,7 @@ from hpsearch.search.cli.app import app, exit_code
 from hpsearch.search.preflight import requirements
 from hpsearch.search.preflight.checks import check_objective
 from hpsearch.search.preflight.objective import load_space
-from hpsearch.spaces import SpaceError
+from hpsearch.spaces import SpaceError, describe
 from hpsearch.trainer.config.rules import rules
 
 Told = tuple[int, str, str]
@@ -110,6 +110,29 @@ def test_a_space_is_written_that_is_sound(cli: Cli, name: str) -> None:
     code, _, error = cli("init", name)
     assert code == 2 and "is there already" in error
     assert cli("init", name, "--force")[0] == 0
+
+
+def test_a_space_is_written_for_a_model(cli: Cli) -> None:
+    for name, config in {"small": {"model_type": "llama", "hidden_size": 128}, "odd": {}}.items():
+        Path(name).mkdir()
+        Path(name, "config.json").write_text(json.dumps(config))
+    code, shown, _ = cli("init", "hf_lora", "--model", "small", "-o", "mine.yaml")
+    assert code == 0 and "wrote mine.yaml; next:\n  hpsearch validate mine.yaml" in shown
+    rate = load_space("mine.yaml").parameters["learning_rate"]
+    assert describe(rate) == "float 0.00043 .. 0.043, log, prior 0.0043"
+    for words, told in {
+        ("hf_lora", "--model", "odd"): "odd/config.json says no width",
+        ("hf_lora", "--model", "none/at/all"): "there is no folder 'none/at/all' in",
+        (
+            "lora",
+            "--model",
+            "small",
+        ): "the space of lora has no parameter model; that of hf_lora has one",
+        ("--model", "small"): "name hf_lora, and no file",
+        ("hf_lora", "--model", "small", "-o", "mine.yaml"): "is there already",
+    }.items():
+        code, _, error = cli("init", *words)
+        assert code == 2 and told in error
 
 
 def test_the_list_loads_no_framework() -> None:
