@@ -2,9 +2,9 @@
 
 hpsearch is the real driver with a real study in SQLite; this program takes the place of a backend. The other
 tools are their own objects, called as in their own loops: Optuna's `ask` and `tell`, Tune's scheduler and
-searcher, Syne Tune's scheduler. All get the same space, and all or none try the task's default configuration
-first. Tools with rungs get those of hpsearch: the first after a 25th of a full training run, with one in
-three trials promoted. Their other options keep their defaults.
+searcher, Syne Tune's scheduler. Those of `rivals.py` run in processes of their own. All get the same space,
+and all or none try the task's default configuration first. Tools with rungs get those of hpsearch: the first
+after a 25th of a full training run, with one in three trials promoted. Other options keep their defaults.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import itertools
 import json
 import logging
 import math
+import os
+import subprocess
 import tempfile
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +31,7 @@ from typing import Any, Protocol
 
 import exp_decay
 import optuna
+import rivals
 from optuna.distributions import (
     BaseDistribution,
     CategoricalDistribution,
@@ -51,6 +54,7 @@ ETA = 3
 FINALISTS = 3  # trials that i-Epoch trains to the end
 LOSS, EPOCH, LAST = "loss", "epoch", "epochs"  # the other tools' names: metric, resource, its maximum
 TIME = "training_iteration"  # Tune's name of the resource
+ENVIRONMENTS = "HPSEARCH_ENVIRONMENTS"  # the variable that names the folder of `rivals.py`'s environments
 Config = dict[str, Any]
 
 
@@ -108,6 +112,7 @@ class Contestant:
 
     begin: Callable[[Task, int, int], Search]  # takes a seed and a budget in epochs
     needs: str | None = None  # a package; without it the contestant is left out
+    environment: str | None = None  # one of `rivals.py`, likewise
     extra: bool = False  # whether it runs only if it is named
     told: bool = False  # whether it knows its budget and adapts to it
 
@@ -389,6 +394,91 @@ def syne_space(task: Task) -> dict[str, Any]:
     return found
 
 
+class Rival:
+    """A search in a process of its own, which speaks the lines that `rivals.py` describes."""
+
+    def __init__(self, task: Task, seed: int, command: Sequence[str | Path]) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._errors = Path(self._folder.name) / "errors"
+        self._command = command
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "PYTHONHASHSEED": "0"},  # some tools walk over sets
+                text=True,
+                encoding="utf-8",
+            )
+        self._jobs: dict[int | str, Job] = {}
+        prior = task.default if task.first is None else task.first
+        told = rivals.Task(task.parameters, task.epochs, task.first_rung, ETA, task.first, prior, seed)
+        self._write(asdict(told))
+
+    def next(self) -> Job:
+        answer = self._ask({})
+        return self._jobs.setdefault(answer["trial"], Job(answer["trial"], answer["config"]))
+
+    def goes_on(self, job: Job, value: float) -> bool:
+        told = value if math.isfinite(value) else None
+        answer = self._ask({"trial": job.key, "epoch": job.done, "value": told})
+        return bool(answer["goes_on"])
+
+    def close(self, spent: int) -> None:
+        self._process.communicate()
+        if self._process.returncode:
+            raise self._died()
+        self._folder.cleanup()
+
+    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        self._write(question)
+        assert self._process.stdout is not None
+        if line := self._process.stdout.readline():
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        raise self._died()
+
+    def _write(self, told: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            print(json.dumps(told), file=self._process.stdin, flush=True)
+        except BrokenPipeError:
+            raise self._died() from None
+
+    def _died(self) -> RuntimeError:
+        code = self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+        said = self._errors.read_text(encoding="utf-8", errors="replace").strip()
+        self._folder.cleanup()
+        command = " ".join(map(str, self._command))
+        return RuntimeError(f"the search ended with code {code}: {command}\n{said}")
+
+
+def environment(name: str) -> Path | None:
+    """The folder of an environment, if `search.py` was given one that has it."""
+    folder = os.environ.get(ENVIRONMENTS)
+    found = Path(folder, name) if folder is not None else None
+    return found if found is not None and rivals.python_of(found).exists() else None
+
+
+def rival(tool: str) -> Contestant:
+    """A tool of `rivals.py`."""
+    kind = rivals.TOOLS[tool]
+
+    def begin(task: Task, seed: int, budget: int) -> Rival:
+        folder = environment(kind.environment)
+        assert folder is not None, "it is present"
+        # With -P, the programs beside this one do not hide modules of their names.
+        command = [rivals.python_of(folder), "-P", Path(rivals.__file__), "search", tool]
+        return Rival(task, seed, command)
+
+    return Contestant(begin, environment=kind.environment, extra=tool == "neps-priorband")
+
+
 SYNE_TUNE = "syne_tune"
 CONTESTANTS = {
     "hpsearch": Contestant(partial(ours, sampler="rung_gp"), told=True),
@@ -426,11 +516,12 @@ CONTESTANTS = {
     "syne-asha": Contestant(partial(SyneTune, scheduler="ASHA"), SYNE_TUNE),
     "syne-mobster": Contestant(partial(SyneTune, scheduler="MOBSTER"), SYNE_TUNE),
     "syne-dyhpo": Contestant(partial(SyneTune, scheduler="DyHPO"), SYNE_TUNE, extra=True),
+    **{tool: rival(tool) for tool in rivals.TOOLS},
 }
 
 
 def begun_with_known(peer: Contestant) -> Contestant:
-    """A tool without priors that tries the prior of hpsearch first."""
+    """A tool that tries the prior of hpsearch first; to those that take one, it is the prior."""
 
     def begin(task: Task, seed: int, budget: int) -> Search:
         return peer.begin(replace(task, first=task.known()), seed, budget)
@@ -438,13 +529,19 @@ def begun_with_known(peer: Contestant) -> Contestant:
     return replace(peer, begin=begin, extra=True)
 
 
-for name in ("optuna-hyperband", "ray-asha", "syne-mobster"):
+for name in (
+    *("one-epoch", "few-epochs", "optuna-hyperband", "optuna-auto", "ray-asha", "syne-mobster"),
+    "neps-priorband",
+):
     CONTESTANTS[f"{name}-prior"] = begun_with_known(CONTESTANTS[name])
 
 
 def missing(name: str) -> str | None:
-    """The package that a contestant needs, if it is not installed."""
-    needs = CONTESTANTS[name].needs
+    """The package or environment that a contestant needs, if it is not installed."""
+    contestant = CONTESTANTS[name]
+    if contestant.environment is not None and environment(contestant.environment) is None:
+        return f"the environment {contestant.environment}"
+    needs = contestant.needs
     return needs if needs is not None and importlib.util.find_spec(needs) is None else None
 
 

@@ -2,8 +2,8 @@
 
     pip install 'hpsearch[bench-search]' && pip install --no-deps syne-tune==0.14.2
     python benchmarks/search.py [--data FOLDER] [--suites SUITE ...] [--tasks dev|judge|all|NAME ...]
-        [--seeds 10] [--workers 1 4] [--budgets 5 10 20] [--only CONTESTANT ...] [--out runs.csv] [--jobs 2]
-        [--each-task] [--no-default]
+        [--seeds 10] [--workers 1 4] [--budgets 5 10 20] [--only CONTESTANT ...] [--environments FOLDER]
+        [--out runs.csv] [--jobs 2] [--each-task] [--no-default]
 
 The clock is simulated: an epoch costs every search one unit of time on one worker, and a paused trial resumes
 where it paused. Budgets are in full training runs, summed over the workers. hpsearch and
@@ -43,12 +43,29 @@ classifiers, 8 parameters, 50 epochs. Searches are tuned on `dev`; `judge` has t
     syne-mobster      Syne Tune's MOBSTER: the same with a Gaussian process
     syne-dyhpo        * Syne Tune's DyHPO with evenly spaced rungs, its model fitted by `exp_decay.py`;
                       takes a minute per run
-    ...-prior         * optuna-hyperband, ray-asha and syne-mobster, trying the prior of hpsearch-prior first
+    syne-cqr          ASHACQR of Syne Tune 0.16: its ASHA (stopping type) with conformalized quantile
+                      regression; takes minutes per run
+    neps-hyperband    Hyperband of NePS
+    neps-priorband    * PriorBand of NePS, with the task's default as its prior
+    smac-hyperband    SMAC's MultiFidelityFacade: Hyperband with a random forest; takes a minute per run
+    bohb              HpBandSter's BOHB: Hyperband with kernel density estimators
+    wandb-bayes       W&B's Bayesian search, with its Hyperband (stopping type)
+    ...-prior         * one-epoch, few-epochs, optuna-hyperband, optuna-auto, ray-asha, syne-mobster and
+                      neps-priorband, trying the prior of hpsearch-prior first; neps-priorband-prior has it as
+                      its prior
 
 Those with * run only if named with --only. All except those in the last line try the task's default
 configuration first, unless `--no-default` is given. All with rungs have the same ones: the first after a 25th
-of a full training run, with one in three trials promoted. Syne Tune 0.14.2 is the last version with its three
-searches here. It asks for an older numpy than hpsearch, but works with the newer one.
+of a full training run, with one in three trials promoted. Brackets of Hyperband are counted from a full
+training run downwards, so in NePS, SMAC and BOHB the rungs are those that are nearest: 2, 6, 17 and 52 epochs
+in LCBench. A trial that these three train for longer resumes like all others here. They judge a trial at its
+rungs alone; where they would have to wait for other trials, they begin their next bracket. Syne Tune 0.14.2
+is the last version with its three searches from `syne-asha` to `syne-dyhpo`. It asks for an older numpy than
+hpsearch, but works with the newer one.
+
+The contestants from `syne-cqr` to `wandb-bayes` run in environments of their own, which `rivals.py` makes:
+
+    python benchmarks/rivals.py install --into FOLDER
 
 Regret is normalized: 0 is the best known value of a task, 1 the median of random configurations trained to
 the end. Ranks are computed for each task and seed among the contestants of the table; equal values share
@@ -82,7 +99,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from contestants import CONTESTANTS, Job, Search, Task, distributions, missing, quiet
+from contestants import CONTESTANTS, ENVIRONMENTS, Job, Search, Task, distributions, missing, quiet
 from optuna.samplers import RandomSampler
 from scipy.stats import rankdata
 from suites import SUITES, Suites, WrongUse
@@ -433,6 +450,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--budgets", type=int, nargs="+", default=[5, 10, 20], help="in full training runs")
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, metavar="CONTESTANT")
+    parser.add_argument(
+        "--environments", type=Path, metavar="FOLDER", help="those of rivals.py; without it they are left out"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE")
     parser.add_argument("--jobs", type=int, default=1, help="parallel runs")
     parser.add_argument("--each-task", action="store_true")
@@ -441,6 +461,10 @@ def main() -> None:
     options = parser.parse_args()
     if min(options.budgets) < 1:
         parser.error("--budgets: a budget is at least one full training run")
+    if options.environments is not None:
+        os.environ[ENVIRONMENTS] = str(
+            options.environments.absolute()
+        )  # the processes of the runs see it too
     try:
         failed = compare(options)
     except WrongUse as error:

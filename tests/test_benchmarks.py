@@ -230,9 +230,23 @@ SEARCHES = [
     "optuna-auto-hyperband",
 ]
 TUNE_SEARCHES = ["ray-asha", "ray-asha-tpe"]
-EXTRAS = ["hpsearch-tpe", "hpsearch-prior", "hpsearch-default", "optuna-hyperband-prior", "ray-asha-prior"]
+PEERS_WITH_PRIOR = ["one-epoch", "few-epochs", "optuna-hyperband", "optuna-auto", "ray-asha"]
+EXTRAS = [
+    "hpsearch-tpe",
+    "hpsearch-prior",
+    "hpsearch-default",
+    *(f"{name}-prior" for name in PEERS_WITH_PRIOR),
+]
 SYNE_SEARCHES = ["syne-asha", "syne-mobster", "syne-dyhpo"]
 SYNE_TUNE = importlib.util.find_spec("syne_tune") is not None
+RIVALS = [
+    "neps-hyperband",
+    "smac-hyperband",
+    "syne-cqr",
+    "wandb-bayes",
+    "bohb",
+]  # each in its own environment
+ENVIRONMENTS = "HPSEARCH_ENVIRONMENTS"  # names the folder of these, where there is one
 
 
 @pytest.fixture
@@ -272,7 +286,7 @@ def test_searches_are_compared_over_curves(curves: Path) -> None:
             (task, 1 + len(names)) for task in ("lcbench/far", "lcbench/near")
         ]
     *runs, last = (curves / "runs.csv").read_text().splitlines(keepends=True)
-    told = sum(name.startswith("hpsearch") or name.endswith(("-epoch", "-epochs")) for name in names)
+    told = sum(name.startswith(("hpsearch", "one-epoch", "few-epochs")) for name in names)
     assert len(runs) == 2 * 2 * (len(names) + told), "a search that knows its budget runs for each"
     (curves / "runs.csv").write_text("".join(runs))
     shown = lines_of("search.py", *options, "--show")
@@ -293,12 +307,14 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_searches_that_are_not_installed_are_left_out_loudly(
     search: Any, curves: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.delenv(ENVIRONMENTS, raising=False)
     if SYNE_TUNE:
         assert search.present(None) == [*SEARCHES, *TUNE_SEARCHES, *SYNE_SEARCHES[:2]], "one is an extra"
         return
     assert search.present(None) == [*SEARCHES, *TUNE_SEARCHES]
     said = capsys.readouterr().err
     assert said.startswith("LEFT OUT: syne-asha: syne_tune is not installed; syne-mobster: ")
+    assert "; bohb: the environment hpbandster is not installed (--help" in said
     monkeypatch.setattr(sys, "argv", ["search.py", "--data", str(curves), "--only", "syne-asha"])
     with pytest.raises(SystemExit, match="2"):
         search.main()
@@ -313,6 +329,132 @@ def test_searches_that_are_not_installed_are_left_out_loudly(
         search.main()
     assert "syne-asha" in capsys.readouterr().out, "what others have run is shown"
     assert said.endswith("--only: syne-asha: syne_tune is not installed (--help says how to install it)\n")
+
+
+def test_searches_whose_environment_is_there_are_compared(
+    search: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "smac" / "bin").mkdir(parents=True)
+    (tmp_path / "smac" / "bin" / "python").touch()
+    monkeypatch.setenv(ENVIRONMENTS, str(tmp_path))
+    assert [name for name in search.present(None) if name in RIVALS] == ["smac-hyperband"]
+
+
+RIVAL = """
+import os
+import random
+import sys
+
+sys.path.insert(0, {folder!r})
+import rivals
+
+
+class Random(rivals.Halving):
+    \"""Every second trial goes on from the first rung to the end.\"""
+
+    def __init__(self, task):
+        super().__init__()
+        self._task, self._random = task, random.Random(task.seed)
+        self._configs, self._waiting = [], []
+        print("printed by the tool, and no answer")
+
+    def ask(self):
+        if self._waiting:
+            trial = self._waiting.pop()
+            return trial, self._configs[trial], self._task.epochs
+        if {dies} and len(self._configs) == 3:
+            sys.exit("no more ideas")
+        config = self._task.first if not self._configs else None
+        self._configs.append(config or {{
+            name: self._random.choice(p["values"]) if p["type"] == "choice" else
+            self._random.randint(p["low"], p["high"]) if p["type"] == "int" else
+            p["low"] * (p["high"] / p["low"]) ** self._random.random()
+            for name, p in self._task.parameters.items()
+        }})
+        return len(self._configs) - 1, self._configs[-1], self._task.first_rung
+
+    def tell(self, trial, value):
+        if value < 1000 and trial % 2 == 0 and self._until[trial] < self._task.epochs:
+            self._waiting.append(trial)
+
+
+rivals.serve(Random)
+"""
+
+
+@pytest.fixture
+def begun(search: Any, curves: Path, tmp_path: Path) -> Any:
+    """Begins a search that a small program makes, in a process of its own."""
+    suites = search.Suites(curves)
+    contestants = sys.modules["contestants"]
+
+    def begin(seed: int, dies: bool = False, diverges: bool = False) -> tuple[Any, Any]:
+        program = tmp_path / "rival.py"
+        program.write_text(RIVAL.format(folder=str(BENCHMARKS), dies=dies))
+        task = search.Task(
+            suites.space("lcbench/near"),
+            9,
+            lambda config: [math.inf] * 9 if diverges else suites.reported("lcbench/near", config, 0),
+            lambda config: suites.expected("lcbench/near", config),
+            None,
+            dict,
+        )
+        task = replace(task, first=task.default)
+        return contestants.Rival(task, seed, [sys.executable, "-P", program]), task
+
+    return begin
+
+
+def test_a_search_in_a_process_of_its_own_resumes_trials_and_repeats(search: Any, begun: Any) -> None:
+    rival, task = begun(0)
+    first = rival.next()
+    assert (first.config, first.done) == (task.default, 0)
+    first.done = 1
+    assert rival.goes_on(first, 0.5) is False, "the first rung"
+    assert rival.next() is first, "it resumes"
+    for first.done in range(2, 9):
+        assert rival.goes_on(first, 0.5) is True
+    first.done = 9
+    assert rival.goes_on(first, 0.5) is False, "the end"
+    assert rival.next().config != first.config
+    rival.close(0)
+    told = [search.simulate(*begun(seed), workers, 90) for workers in (1, 3) for seed in (0, 0, 1)]
+    assert told[0] == told[1] != told[2]
+    assert told[3] == told[4] != told[5]
+    assert {(made.trials, made.finished) for made in told[:3]} == {(18, 9)}
+    diverged = search.simulate(*begun(0, diverges=True), 1, 40)
+    assert (diverged.trials, diverged.finished) == (40, 0), "each ends after an epoch"
+
+
+def test_a_search_in_a_process_of_its_own_that_dies_says_why(search: Any, begun: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"the search ended with code 1: \S+ -P \S+rival.py") as raised:
+        search.simulate(*begun(0, dies=True), 1, 40)
+    assert str(raised.value).endswith("\nprinted by the tool, and no answer\nno more ideas")
+
+
+def test_an_environment_that_no_tool_has_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rivals = benchmark("rivals")
+    monkeypatch.setattr(sys, "argv", ["rivals.py", "install", "--into", str(tmp_path), "smack"])
+    with pytest.raises(SystemExit, match="2"):
+        rivals.main()
+    assert "no environment smack; there are hpbandster, neps, smac, " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.benchmark
+@pytest.mark.parametrize("name", [*RIVALS, "neps-priorband", "neps-priorband-prior"])
+def test_a_search_of_another_environment_repeats(search: Any, curves: Path, name: str) -> None:
+    if (package := search.missing(name)) is not None:
+        pytest.skip(f"{package} is not installed")
+    for workers, default in ((1, True), (4, False)):
+        made = [
+            search.run(search.Plan(name, "lcbench/near", seed, workers, default, 5), curves)
+            for seed in (0, 0, 1)
+        ]
+        assert made[0].best == made[1].best != made[2].best
+        assert made[0].trials == made[1].trials > 5 > made[0].finished
 
 
 def test_searches_are_ranked_by_what_they_found(search: Any) -> None:
