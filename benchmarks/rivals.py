@@ -18,7 +18,7 @@ words that it failed.
 
 - NePS: `hyperband` and `priorband`, by `AskAndTell`.
 - SMAC: `MultiFidelityFacade`, by `ask` and `tell`. As in its example for epochs, it has few random
-  configurations to begin with, all of them in its first bracket.
+  configurations to begin with, all of them in its first bracket. A failed trial costs the worst value so far.
 - Syne Tune: `ASHACQR`, ASHA of the stopping type.
 - W&B: its Bayesian search and its Hyperband, which stops trainings, in the package that its service runs. A
   stopped run counts as finished, with the best value that it had: so it does where its program ends cleanly.
@@ -165,6 +165,7 @@ class Smac(Halving):
     """SMAC's facade for several fidelities."""
 
     FEW = 5  # random configurations to begin with
+    CRASHED = 1000.0  # the cost of a failed trial before another one had a value
 
     def __init__(self, task: Task) -> None:
         import numpy as np
@@ -200,6 +201,7 @@ class Smac(Halving):
             logging_level=False,
         )
         self._asked: dict[int, Any] = {}
+        self._worst: float | None = None  # of the values so far
 
     def ask(self) -> tuple[int, Config, float]:
         asked = self._search.ask()
@@ -210,8 +212,13 @@ class Smac(Halving):
     def tell(self, trial: int, value: float) -> None:
         from smac.runhistory import StatusType, TrialValue
 
-        status = StatusType.SUCCESS if math.isfinite(value) else StatusType.CRASHED
-        self._search.tell(self._asked[trial], TrialValue(value, status=status), save=False)
+        if math.isfinite(value):
+            self._worst = value if self._worst is None else max(value, self._worst)
+            told = TrialValue(value)
+        else:  # its default cost, infinity, breaks its model
+            cost = self.CRASHED if self._worst is None else self._worst
+            told = TrialValue(cost, status=StatusType.CRASHED)
+        self._search.tell(self._asked[trial], told, save=False)
 
 
 class Bohb(Halving):
