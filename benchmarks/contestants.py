@@ -44,6 +44,7 @@ from optuna.trial import TrialState
 from silence import Silence
 
 from hpsearch.search.engine.driver import Driver
+from hpsearch.search.sampling.distributions import labelled
 from hpsearch.search.scheduling.pruners import make_pruner
 from hpsearch.spaces import Spec, loads
 from hpsearch.storage.database import open_storage
@@ -129,6 +130,11 @@ class Ours:
         live = open_live(storage, spec.name, goal=spec.goal, attrs={SPEC: spec.to_json()})
         self._driver = Driver(spec, live, runs=folder / "runs", watcher=Silence(), pruner=make_pruner(spec))
 
+    def try_first(self, config: Config) -> None:
+        """Let the first trial have this configuration, as `hpsearch try` does; it may be stopped early."""
+        spec = self._driver.spec
+        self._driver.study.enqueue_trial(labelled(spec.space, spec.parameters, config))
+
     def propose_by(self, sampler: BaseSampler) -> None:
         """Let this sampler propose new trials."""
         self._driver.study.sampler = sampler
@@ -160,11 +166,23 @@ class Ours:
 
 
 def ours(
-    task: Task, seed: int, budget: int, *, prior: Callable[[Task], Config] | None = None, **search: Any
+    task: Task,
+    seed: int,
+    budget: int,
+    *,
+    prior: Callable[[Task], Config] | None = None,
+    baseline: bool = False,
+    **search: Any,
 ) -> Ours:
-    """hpsearch on a task."""
+    """hpsearch on a task. `baseline`: whether the task's first configuration is trained to its end."""
     at = {} if prior is None else prior(task)
-    return Ours(loads(json.dumps(space_file(task, budget, prior=at, search={"seed": seed, **search}))))
+    file = space_file(task, budget, prior=at, search={"seed": seed, **search})
+    if baseline and task.first is not None:
+        file["baseline"] = task.first
+    found = Ours(loads(json.dumps(file)))
+    if not baseline and task.first is not None:
+        found.try_first(task.first)
+    return found
 
 
 def space_file(task: Task, budget: int, *, prior: Config, search: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +202,6 @@ def space_file(task: Task, budget: int, *, prior: Config, search: dict[str, Any]
         "objective": "bench:train",
         "metric": LOSS,
         "parameters": parameters,
-        **({} if task.first is None else {"baseline": task.first}),
         "search": search,
         "early_stopping": {**stopping, "resource": "samples"},
         "budget": {"samples": budget},
@@ -482,6 +499,7 @@ def rival(tool: str) -> Contestant:
 SYNE_TUNE = "syne_tune"
 CONTESTANTS = {
     "hpsearch": Contestant(partial(ours, sampler="rung_gp"), told=True),
+    "hpsearch-baseline": Contestant(partial(ours, sampler="rung_gp", baseline=True), extra=True, told=True),
     "hpsearch-tpe": Contestant(partial(ours, sampler="tpe"), extra=True, told=True),
     "hpsearch-prior": Contestant(
         partial(ours, sampler="rung_gp", prior=lambda task: task.known()), extra=True, told=True
