@@ -56,6 +56,18 @@ RANGES: dict[str, Any] = {  # wider than those of spaces/lora.yaml, so that bad 
     "weight_decay": [0.0, 0.01, 0.1, 1.0],
 }
 
+ALPHA = {"lora_alpha": {"expr": "alpha_over_r * lora_r"}}
+BASELINE: dict[str, Any] = {  # what guides for large models recommend
+    "learning_rate": 2e-4,
+    "batch_size": 8,
+    "lora_r": 8,
+    "alpha_over_r": 4.0,
+    "lora_dropout": 0.05,
+    "lr_scheduler": "linear",
+    "warmup_ratio": 0.05,
+    "weight_decay": 0.01,
+}
+
 
 @dataclass(frozen=True)
 class Task:
@@ -92,9 +104,9 @@ class Run:
 
 
 def wide_space() -> Spec:
-    """The space of `lora` with the `RANGES`, its length and its baseline."""
-    fixed = {"max_samples": SAMPLES, "eval_every": EVERY}
-    return load_space("lora").override(name="lora_curves", parameters=RANGES | fixed)
+    """The space of `lora` with the `RANGES`, and the `BASELINE`."""
+    parameters = RANGES | ALPHA | {"max_samples": SAMPLES, "eval_every": EVERY}
+    return load_space("lora").override(name="lora_curves", parameters=parameters, baseline=BASELINE)
 
 
 def configurations(count: int) -> list[dict[str, Any]]:
