@@ -1,6 +1,6 @@
 """Whether early stopping keeps trials that look bad at first and end as the best.
 
-    python benchmarks/late_bloomers.py [--space lora] [--trials 60] [--folder FOLDER] [--orders 200]
+    python benchmarks/late_bloomers.py [--space FILE] [--trials 60] [--folder FOLDER] [--orders 200]
 
 If a space searches schedules, early rungs mislead: a decaying learning rate looks worse than a constant one
 until training is nearly over. This command first trains random configurations of a space to the end. Their
@@ -53,6 +53,7 @@ from hpsearch.spaces import Spec
 from hpsearch.spaces.stopping import Rungs
 
 ETA = 3
+SPACE = Path(__file__).with_name("schedules.yaml")
 
 
 @dataclass(frozen=True)
@@ -227,7 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--space", default="lora")
+    parser.add_argument("--space", default=str(SPACE), help="default: schedules.yaml, beside this file")
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--trainings", type=float, help="budget of each method, in full training runs")
     parser.add_argument("--alike", nargs="*", default=["lr_scheduler"], metavar="PARAMETER")

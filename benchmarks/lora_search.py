@@ -1,14 +1,15 @@
 """Which search finds a better LoRA in the same time: `hpsearch run`, or a plain Optuna script.
 
-    python benchmarks/lora_search.py [--time 300] [--seeds 5] [--workers 2] [--confirm 5]
+    python benchmarks/lora_search.py [--time 300] [--seeds 5] [--first-seed 0] [--workers 2] [--confirm 5]
+        [--same-rungs]
 
 The space is `spaces/lora.yaml`. hpsearch is the command itself with the file's defaults, but with a time
 budget instead of a number of trials; the time includes starting workers and confirming the winner. The Optuna
-script follows Optuna's docs: `TPESampler`, `HyperbandPruner` with the same rungs, the baseline enqueued
-first, one process per worker with a shared `JournalStorage` (with a shared SQLite file, two processes may
-take the same enqueued trial), and `study.optimize(timeout=...)`. The script finishes the training runs it has
-started by then, so it gets more time than hpsearch. Both train with `hpsearch.trainer`, one thread each, in
-the same environment.
+script follows Optuna's docs: `TPESampler`, `HyperbandPruner` from the first validation on (with
+`--same-rungs` with the rung of the space), the baseline enqueued first, one process per worker with a shared
+`JournalStorage` (with a shared SQLite file, two processes may take the same enqueued trial), and
+`study.optimize(timeout=...)`. The script finishes the training runs it has started by then, so it gets more
+time than hpsearch. Both train with `hpsearch.trainer`, one thread each, in the same environment.
 
 The searches run one after the other, and which comes first alternates. Then each winner is trained again, not
 counted in the time, with the same new seeds, which no search has seen. The means of these runs are compared.
@@ -39,6 +40,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +54,13 @@ from hpsearch.search import open_study
 from hpsearch.search.backends.worker.process import environment
 from hpsearch.search.preflight.objective import load_space
 from hpsearch.spaces import Spec
+from hpsearch.spaces.stopping import Rungs
 from hpsearch.storage.trial_attrs import search_trials
 from hpsearch.trainer.config.models import LoraConfig
 from hpsearch.trainer.runs.run import fit
 
 FRESH = 1_000_000  # the first new seed
+VALIDATIONS = 12  # of a training run, as in the space
 SCRIPT = """
 import sys
 
@@ -66,35 +70,22 @@ from hpsearch.trainer.runs.run import fit
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-SCHEDULERS = ["constant", "linear", "cosine"]
-BASELINE = {
-    "learning_rate": 2e-4,
-    "batch_size": 8,
-    "lora_r": 8,
-    "alpha_over_r": 4,
-    "lora_dropout": 0.05,
-    "lr_scheduler": "linear",
-    "warmup_ratio": 0.05,
-    "weight_decay": 0.01,
-}
-
 
 def objective(trial):
-    rank = trial.suggest_categorical("lora_r", [2, 4, 8, 16, 32])
+    rank = trial.suggest_categorical("lora_r", [4, 8, 16, 32, 64])
     config = {
         "learning_rate": trial.suggest_float("learning_rate", 1e-4, 3e-2, log=True),
         "batch_size": trial.suggest_categorical("batch_size", [4, 8, 16]),
         "lora_r": rank,
-        "lora_alpha": rank * trial.suggest_categorical("alpha_over_r", [1, 2, 4]),
+        "lora_alpha": 2 * rank,
         "lora_dropout": trial.suggest_float("lora_dropout", 0.0, 0.2, step=0.05),
-        "lr_scheduler": trial.suggest_categorical("lr_scheduler", SCHEDULERS),
+        "lr_scheduler": trial.suggest_categorical("lr_scheduler", ["linear", "cosine"]),
+        "warmup_ratio": trial.suggest_float("warmup_ratio", 0.0, 0.2, step=0.05),
         "weight_decay": trial.suggest_categorical("weight_decay", [0.0, 0.01, 0.1]),
         "train_file": "english",
         "max_samples": samples,
-        "eval_every": 120,
+        "eval_every": every,
     }
-    if config["lr_scheduler"] != "constant":
-        config["warmup_ratio"] = trial.suggest_float("warmup_ratio", 0.0, 0.2, step=0.05)
     trial.set_user_attr("config", config)
 
     def on_report(report):
@@ -106,12 +97,13 @@ def objective(trial):
 
 
 if __name__ == "__main__":
-    file, seed, seconds, samples = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+    file, seconds = sys.argv[1], float(sys.argv[2])
+    seed, samples, every, first, eta = map(int, sys.argv[3:])
     study = optuna.load_study(
         study_name="peer",
         storage=JournalStorage(JournalFileBackend(file)),
         sampler=optuna.samplers.TPESampler(seed=seed),
-        pruner=optuna.pruners.HyperbandPruner(min_resource=120, max_resource=samples, reduction_factor=3),
+        pruner=optuna.pruners.HyperbandPruner(min_resource=first, max_resource=samples, reduction_factor=eta),
     )
     study.optimize(objective, timeout=seconds)
 """
@@ -146,16 +138,16 @@ def ours(folder: Path, seed: int, seconds: float, workers: int, spec: Spec) -> F
     return Found(len(trials), len(whole), took, min(whole), result.best.params)
 
 
-def peer(folder: Path, seed: int, seconds: float, workers: int, spec: Spec) -> Found:
-    """A plain Optuna script, in one process per worker."""
+def peer(folder: Path, seed: int, seconds: float, workers: int, spec: Spec, rungs: tuple[int, int]) -> Found:
+    """A plain Optuna script, in one process per worker. `rungs`: the first of Hyperband, and its eta."""
     script, file = folder / "peer.py", str(folder / "peer.log")
     script.write_text(SCRIPT, encoding="utf-8")
     study = optuna.create_study(study_name="peer", storage=JournalStorage(JournalFileBackend(file)))
     study.enqueue_trial(dict(spec.baseline or {}))
     command = [sys.executable, "-P", str(script), file]
-    given = [str(seconds), str(spec.early_stopping.max)]
+    given = list(map(str, (spec.early_stopping.max, spec.early_stopping.max // VALIDATIONS, *rungs)))
     seeds = range(seed * workers, (seed + 1) * workers)  # equal seeds would sample the same
-    took = _timed([[*command, str(own), *given] for own in seeds], folder, "peer")
+    took = _timed([[*command, str(seconds), str(own), *given] for own in seeds], folder, "peer")
     trials = study.get_trials()
     whole = [t.value for t in trials if t.state == TrialState.COMPLETE and t.value is not None]
     known = {name for trial in trials for name in trial.params}
@@ -199,15 +191,21 @@ def main() -> None:
     )
     parser.add_argument("--time", type=float, default=300, help="seconds per search")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--same-rungs", action="store_true", help="give Optuna the rungs of the space")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--samples", type=int, default=1800, help="per full training run, as in the space")
     parser.add_argument("--confirm", type=int, default=5, help="new training runs of each winner")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    length = options.samples
+    length, every = options.samples, options.samples // VALIDATIONS
     spec = load_space("lora").override(
-        parameters={"max_samples": {"value": length}}, early_stopping={"max": length}
+        parameters={"max_samples": {"value": length}, "eval_every": {"value": every}},
+        early_stopping={"min": VALIDATIONS // 2 * every, "max": length},  # half way, as in the space
     )
+    stopping = spec.early_stopping
+    assert isinstance(stopping, Rungs)
+    rungs = (stopping.min, stopping.eta) if options.same_rungs else (every, 3)
     os.environ.update(environment(1))  # for the processes that retrain the winners
     columns = f"{'trials':>7}{'finished':>9}{'seconds':>8}{'claimed':>9}{'winner':>9}"
     print(
@@ -216,11 +214,11 @@ def main() -> None:
     print(f"{'':6}{'hpsearch':<42}{'Optuna, TPE and Hyperband':<42}")
     print(f"{'seed':6}{columns}{columns}{'difference':>12}", flush=True)
     differences = []
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         found: dict[str, Found] = {}
         with tempfile.TemporaryDirectory() as name:
             for who in ("ours", "peer") if seed % 2 == 0 else ("peer", "ours"):
-                search = ours if who == "ours" else peer
+                search = ours if who == "ours" else partial(peer, rungs=rungs)
                 found[who] = search(Path(name), seed, options.time, options.workers, spec)
         fresh = range(FRESH, FRESH + options.confirm)
         tasks = [(found[who].config, new) for who in ("ours", "peer") for new in fresh]
