@@ -145,7 +145,9 @@ def peer(folder: Path, seed: int, seconds: float, workers: int, spec: Spec, rung
     study = optuna.create_study(study_name="peer", storage=JournalStorage(JournalFileBackend(file)))
     study.enqueue_trial(dict(spec.baseline or {}))
     command = [sys.executable, "-P", str(script), file]
-    given = list(map(str, (spec.early_stopping.max, spec.early_stopping.max // VALIDATIONS, *rungs)))
+    length = spec.early_stopping.max
+    assert length is not None
+    given = [str(number) for number in (length, length // VALIDATIONS, *rungs)]
     seeds = range(seed * workers, (seed + 1) * workers)  # equal seeds would sample the same
     took = _timed([[*command, str(seconds), str(own), *given] for own in seeds], folder, "peer")
     trials = study.get_trials()

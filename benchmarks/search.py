@@ -20,7 +20,8 @@ surrogate of YAHPO Gym 1.0.2 (github.com/slds-lmu/yahpo_data, Apache-2.0): perce
 (github.com/releaunifreiburg/DyHPO, Apache-2.0): the curves of 1,000 configurations of Adam on text
 classifiers, 8 parameters, 50 epochs. Searches are tuned on `dev`; `judge` has the other tasks.
 
-    hpsearch          promotion at rungs and `rung_gp`; the task's default configuration is the baseline
+    hpsearch          promotion at rungs and `rung_gp`
+    hpsearch-baseline * the same; the task's default configuration is the baseline, and trained to the end
     hpsearch-tpe      * the same with TPE at the best rung
     hpsearch-prior    * like hpsearch, with a prior: the one of 100 random configurations with the best final
                       values on average over the suite's tasks of `dev`
