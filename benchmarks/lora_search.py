@@ -72,7 +72,7 @@ from optuna.storages.journal import JournalFileBackend
 
 
 def objective(trial):
-    rank = trial.suggest_categorical("lora_r", [4, 8, 16, 32, 64])
+    rank = trial.suggest_categorical("lora_r", [8, 16, 32, 64])
     config = {
         "learning_rate": trial.suggest_float("learning_rate", 1e-4, 3e-2, log=True),
         "batch_size": trial.suggest_categorical("batch_size", [4, 8, 16]),
