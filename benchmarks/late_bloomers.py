@@ -47,9 +47,10 @@ from optuna.trial import FrozenTrial, TrialState
 from silence import Silence
 
 from hpsearch.search import run
+from hpsearch.search.errors import UsageError
 from hpsearch.search.preflight.objective import load_space
 from hpsearch.search.sampling.whole_sampler import WholeSampler
-from hpsearch.spaces import Spec
+from hpsearch.spaces import SpaceError, Spec
 from hpsearch.spaces.stopping import Rungs
 
 ETA = 3
@@ -99,10 +100,15 @@ class Played:
 
 def record(options: argparse.Namespace, folder: Path) -> Recorded:
     """Train random configurations of a space to the end, unless the folder has them already."""
-    spec, trials = load_space(options.space), options.trials
+    try:
+        spec, trials = load_space(options.space), options.trials
+    except (UsageError, SpaceError) as error:
+        sys.exit(f"--space: {error}")
     stopping = spec.early_stopping
     if not isinstance(stopping, Rungs):
         sys.exit(f"--space: {options.space} has no rungs; it needs early_stopping: {{method: asha, ...}}")
+    if stopping.min * ETA >= stopping.max:
+        sys.exit(f"--space: {options.space} needs a second rung: min * {ETA} must be below max")
     folder.mkdir(parents=True, exist_ok=True)
     study = run(
         spec.override(

@@ -199,6 +199,8 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1800, help="per full training run, as in the space")
     parser.add_argument("--confirm", type=int, default=5, help="new training runs of each winner")
     options = parser.parse_args()
+    if min(options.seeds, options.workers, options.confirm, options.samples // VALIDATIONS) < 1:
+        parser.error(f"--seeds, --workers, --confirm need 1 or more, --samples {VALIDATIONS} or more")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     length, every = options.samples, options.samples // VALIDATIONS
     spec = load_space("lora").override(

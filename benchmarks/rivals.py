@@ -454,7 +454,10 @@ def main() -> None:
         return
     if unknown := [name for name in options.names if name not in ENVIRONMENTS]:
         parser.error(f"no environment {', '.join(unknown)}; there are {', '.join(ENVIRONMENTS)}")
-    install(options.into, options.names or list(ENVIRONMENTS))
+    try:
+        install(options.into, options.names or list(ENVIRONMENTS))
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"--into: {error}")
 
 
 if __name__ == "__main__":

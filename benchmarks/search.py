@@ -463,9 +463,10 @@ def main() -> None:
     if min(options.budgets) < 1:
         parser.error("--budgets: a budget is at least one full training run")
     if options.environments is not None:
-        os.environ[ENVIRONMENTS] = str(
-            options.environments.absolute()
-        )  # the processes of the runs see it too
+        if not options.environments.is_dir():
+            parser.error(f"--environments: there is no folder {options.environments}")
+        # The processes of the runs see it too.
+        os.environ[ENVIRONMENTS] = str(options.environments.absolute())
     try:
         failed = compare(options)
     except WrongUse as error:

@@ -178,7 +178,7 @@ def longest_row(about: dict[str, Any]) -> int | None:
     if "relative_attention_num_buckets" in config and config.get("model_type") != "mpnet":
         return None
     lengths = (config.get(name) for name in ("max_position_embeddings", "n_positions"))
-    return next((number for number in lengths if isinstance(number, int) and number > 0), None)
+    return next((number for number in lengths if type(number) is int and number > 0), None)
 
 
 def text_config(about: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def space_of_model(model: str) -> str:
         loads(text, model)
     except SpaceError as error:
         told = "; ".join(issue.message for issue in error.issues)
-        raise UsageError(f"a space cannot name the model {one_line(model)}: {told}") from error
+        raise UsageError(f"cannot write a space for the model {one_line(model)}: {told}") from error
     return text
 
 

@@ -31,6 +31,22 @@ BASES = {  # parts of files on the hub, and what suits the model
          "text_config": {"model_type": "qwen3_5_text", "hidden_size": 2560}},
         ("causal_lm", 2560, 4.91e-4),
     ),
+    "a Llama in another model": (
+        {"model_type": "llava", "text_config": {"model_type": "llama", "hidden_size": 4096}},
+        ("causal_lm", 4096, 2.86e-4),
+    ),
+    "a Llama without a type": (
+        {"architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "text_config": {"vocab_size": 5}},
+        ("causal_lm", 4096, 2.86e-4),
+    ),
+    "t5-small, cut": (
+        {"architectures": ["T5ForConditionalGeneration"], "d_model": 512, "max_position_embeddings": True},
+        ("seq2seq_lm", 512, 3e-4),
+    ),
+    "a BERT for tokens": (
+        {"architectures": ["BertForTokenClassification"], "hidden_size": 768},
+        ("sequence_classification", 768, 3e-4),
+    ),
     "gpt2": ({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 768}, ("causal_lm", 768, 3e-4)),
     "t5-small": (
         {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "d_model": 512,
@@ -97,8 +113,12 @@ def test_what_a_file_does_not_say_is_told_in_a_message(tmp_path: Path, subtests:
         written(
             tmp_path / "narrow", {"hidden_size": 0}
         ): "narrow/config.json says no width: needs a whole number",
-        written(tmp_path / "odd", {"d_model": "512"}): "needs a whole number as hidden_size, n_embd, d_model",
+        written(
+            tmp_path / "odd", {"d_model": "512"}
+        ): "needs a whole number up to 1,000,000 as hidden_size, n_embd, d_model",
         written(tmp_path / "flag", {"dim": True}): "flag/config.json says no width",
+        written(tmp_path / "wide", {"dim": 10**9}): "needs a whole number up to 1,000,000 as hidden_size",
+        "": "is empty, needs a folder",
         str(tmp_path / "empty"): "empty has no config.json: it is not the folder of a transformers model",
         str(tmp_path / "file"): "file is a file; name its folder",
         "~no-such-user/model": "cannot be read: Could not determine home directory",
