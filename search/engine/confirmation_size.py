@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from ...spaces import Spec
 
-CONFIRMATION_SHARE = 1 / 3  # of a search's cost or time, unless the space asks for a size
-CONFIRMATION_SIZES = ((3, 3), (3, 2), (2, 2))  # trials and seeds, unless the space gives them
-MAX_SHARE_OF_TIME = 1 / 2  # for the smallest size, if only the time ends the search
+CONFIRMATION_SHARE = 1 / 5  # of a search's cost or time, unless the space asks for a size
+CONFIRMATION_SIZES = ((3, 3), (3, 2), (2, 2), (1, 2))  # trials and seeds, unless the space gives them
 MIN_SEEDS = 2  # for each candidate: a single value shows nothing
 
 
@@ -32,9 +31,8 @@ class ConfirmationSize:
 
         `time`: how many whole trainings its time allows; a confirmation may also use what the trials leave of
         it. `price`: the cost of a confirmation in whole trainings, if its trials cost more or less than
-        others. The size is zero if a confirmation would cost too much; if only the time ends the search, the
-        smallest one may take half of it. A size that the space asks for shrinks if its samples do not suffice
-        for a search too.
+        others. The size is zero if a confirmation would cost too much. A size that the space asks for shrinks
+        if its samples do not suffice for a search too.
         """
         known = [limit for limit in (cost, time) if limit is not None]
         most = CONFIRMATION_SHARE * min(known, default=0.0)
@@ -42,8 +40,6 @@ class ConfirmationSize:
             most = max(most, min(CONFIRMATION_SHARE * time, time - cost))
         for choice in CONFIRMATION_SIZES:
             size = cls.asked(spec, choice)
-            if cost is None and time is not None and choice == CONFIRMATION_SIZES[-1]:
-                most = MAX_SHARE_OF_TIME * time
             costs = size.trainings(spec) if price is None else price(size)
             if spec.confirm.top is not None or costs <= most:
                 return size.within(spec)

@@ -128,9 +128,12 @@ def test_a_confirmation_neither_stops_early_nor_teaches(study: DrivenStudy, make
 
 @pytest.mark.parametrize(
     ("trials", "baseline", "wish"),
-    [(8, None, (0, 0)), (12, None, (2, 2)), (18, None, (3, 2)), (27, None, (3, 3)), (27, {"x": 0.5}, (3, 2))],
+    [
+        *((9, None, (0, 0)), (10, None, (1, 2)), (20, None, (2, 2)), (30, None, (3, 2)), (45, None, (3, 3))),
+        *((19, {"x": 0.5}, (0, 0)), (20, {"x": 0.5}, (1, 2)), (45, {"x": 0.5}, (3, 2))),
+    ],
 )
-def test_a_confirmation_by_default_takes_a_third_of_the_search(
+def test_a_confirmation_by_default_takes_a_fifth_of_the_search(
     make_spec: Any, trials: int, baseline: Any, wish: tuple[int, int]
 ) -> None:
     spec = make_spec(budget={"trials": trials}, baseline=baseline, confirm={})
@@ -160,12 +163,13 @@ def test_a_confirmation_that_the_samples_have_no_room_for_is_a_smaller_one(
 
 
 @pytest.mark.parametrize(
-    ("time", "wish"), [(8.0, (0, 0)), (11.0, (0, 0)), (13.0, (2, 2)), (18.0, (3, 2)), (27.0, (3, 3))]
+    ("time", "wish"),
+    [(8.0, (0, 0)), (9.0, (0, 0)), (10.0, (1, 2)), (20.0, (2, 2)), (30.0, (3, 2)), (45.0, (3, 3))],
 )
 def test_a_confirmation_may_have_what_trials_leave_of_the_time(
     make_spec: Any, time: float, wish: tuple[int, int]
 ) -> None:
-    """Of a time of so many whole trainings eight trials leave the rest, and a third of it is enough."""
+    """Of a time of so many whole trainings eight trials leave the rest, and a fifth of the time is enough."""
     spec = make_spec(budget={"trials": 8, "time": 60.0}, confirm={})
     assert ConfirmationSize.of(spec, 8.0, time) == ConfirmationSize(*wish)
     both = make_spec(
@@ -176,14 +180,16 @@ def test_a_confirmation_may_have_what_trials_leave_of_the_time(
     )
 
 
-@pytest.mark.parametrize(("time", "wish"), [(7.0, (0, 0)), (8.0, (2, 2)), (18.0, (3, 2)), (27.0, (3, 3))])
-def test_a_search_that_only_its_time_ends_gives_up_to_half_of_it_to_the_least_confirmation(
+@pytest.mark.parametrize(
+    ("time", "wish"), [(9.0, (0, 0)), (10.0, (1, 2)), (20.0, (2, 2)), (30.0, (3, 2)), (45.0, (3, 3))]
+)
+def test_a_search_that_only_its_time_ends_gives_a_fifth_of_it_to_its_confirmation(
     make_spec: Any, time: float, wish: tuple[int, int]
 ) -> None:
     spec = make_spec(budget={"time": 60.0}, confirm={})
     assert ConfirmationSize.of(spec, None, time) == ConfirmationSize(*wish)
     cheaper = ConfirmationSize.of(spec, None, time, lambda asked: 0.4 * asked.trainings(spec))
-    assert cheaper.top == (2 if time < 7.5 else 3)
+    assert cheaper.top == (2 if time < 12 else 3)
 
 
 def test_trials_that_train_again_stay_candidates(make_spec: Any) -> None:
@@ -224,8 +230,8 @@ def test_trials_that_train_again_stay_candidates(make_spec: Any) -> None:
 
 
 def test_what_a_confirmation_costs_is_what_the_best_do(study: DrivenStudy, make_spec: Any) -> None:
-    """Of twelve trainings of ten seconds a third is four; the best take one second each."""
-    spec = make_spec(budget={"time": 130.0}, execution={"workers": 1}, confirm={}, baseline={"x": 0.5})
+    """Of twenty trainings of ten seconds a fifth is four; the best take one second each."""
+    spec = make_spec(budget={"time": 210.0}, execution={"workers": 1}, confirm={}, baseline={"x": 0.5})
     driver = study.driver(spec)
     for value, seconds in ((0.5, 10.0), (0.1, 1.0), (0.9, 10.0), (0.2, 1.0), (0.8, 10.0)):
         given = asked(driver)
@@ -261,7 +267,7 @@ def test_a_search_that_reached_its_target_confirms_the_same_when_it_resumes(
     driver.finish()
     driver.close()
     assert len(study.states()) > 20
-    assert study.driver(spec).ask() is None, "of six trainings no third confirms anybody"
+    assert study.driver(spec).ask() is None, "a fifth of six trainings confirms nobody"
 
 
 def test_confirmation_candidates_keep_their_checkpoints(study: DrivenStudy, make_spec: Any) -> None:

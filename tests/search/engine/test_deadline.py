@@ -305,7 +305,7 @@ def test_the_longest_confirmation_runs_begin_first(clock: Callable[..., Clock], 
 def test_few_trials_are_confirmed_in_the_time_they_leave(
     clock: Callable[..., Clock], make_spec: Any, trials: int
 ) -> None:
-    """A third of eight trials' cost confirms none; the time that they leave does."""
+    """A fifth of eight trials' cost confirms none; the time that they leave does."""
     table = clock(2, lambda x: 4.0)
     asked = {"early_stopping": {"method": "none", "max": UNITS}, "budget": {"trials": trials, "time": TIME}}
     driver = table.search(make_spec(**SPACE | asked))
