@@ -125,10 +125,13 @@ def _curves(workspace: Workspace, result: StudySnapshot) -> dict[str, Any]:
     while pages[-1].more and pages[-1].trial:
         after = pages[-1].trial[-1]
         pages.append(watch.curves(workspace=workspace, study=study, points=POINTS, after=after))
-    columns: dict[str, Any] = {
-        name: [each for page in pages for each in getattr(page, name)] for name in ("trial", "step", "value")
+    known = result.records.by_number  # without the trials that have begun since
+    curves = [each for page in pages for each in zip(page.trial, page.step, page.value, strict=True)]
+    curves = [each for each in curves if each[0] in known]
+    columns = {
+        name: [each[place] for each in curves] for place, name in enumerate(("trial", "step", "value"))
     }
-    reports = [len(result.records.by_number[n].trial.intermediate_values) for n in columns["trial"]]
+    reports = [len(known[number].trial.intermediate_values) for number, _, _ in curves]
     return columns | {"reports": reports, "last": 0, "more": False}
 
 

@@ -21,6 +21,7 @@ from hpsearch.search.errors import UsageError
 from hpsearch.search.operations.markdown import _beside
 from hpsearch.search.operations.report import POINTS, WrittenReport, report
 from hpsearch.search.operations.run import run
+from hpsearch.search.operations.watch import curves
 from hpsearch.spaces import Spec
 from hpsearch.spaces.loader import load
 from hpsearch.storage.database import open_storage
@@ -199,6 +200,33 @@ def test_what_differs_comes_first() -> None:
 def test_none_is_a_mistake(workspace: Workspace) -> None:
     with pytest.raises(UsageError, match="1 to 20 studies, not 0"):
         report(workspace=workspace, study=[])
+
+
+def test_a_trial_that_begins_meanwhile_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = Spec.from_json(SPACE | {"name": "runs"})
+    database = open_storage(f"sqlite:///{tmp_path / 'studies.db'}", create=True)
+    live = open_live(database, "runs", goal=spec.goal, attrs={SPEC: spec.to_json(), PROVENANCE: {}})
+    study = optuna.load_study(study_name=live.born, storage=live)
+    ranges = {"x": FloatDistribution(0.0, 1.0), "kind": CategoricalDistribution(["a|b", "c"])}
+
+    def begin(x: float) -> None:
+        params = {"x": x, "kind": "c"}
+        study.add_trial(
+            create_trial(params=params, distributions=ranges, intermediate_values={1: x}, value=x)
+        )
+        live.flush()
+
+    def read_later(**asked: Any) -> Any:
+        begin(0.25)
+        return curves(**asked)
+
+    begin(0.5)
+    monkeypatch.setattr("hpsearch.search.operations.watch.curves", read_later)
+    written = report(workspace=Workspace.at(str(tmp_path / "studies.db")), study=["runs"])
+    live.close()
+    answers = frozen(written)["answers"]
+    assert [row["number"] for row in answers["studies/runs/trials"]] == [0]
+    assert answers["studies/runs/curves"]["trial"] == [0] and answers["studies/runs/curves"]["step"] == [[1]]
 
 
 def test_two_hundred_trials_are_under_a_megabyte(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ LATER = {
 def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callers]:
     folder = tmp_path_factory.mktemp("served")
     with callers(searched(folder), folder / "home") as found:
+        wait_for(lambda: found("GET", "/readyz", None).status_code == 204)  # it has looked at its queue
         yield found
 
 
