@@ -267,7 +267,7 @@ def test_a_search_that_reached_its_target_confirms_the_same_when_it_resumes(
     driver.finish()
     driver.close()
     assert len(study.states()) > 20
-    assert study.driver(spec).ask() is None, "a fifth of six trainings confirms nobody"
+    assert study.driver(spec).ask() is None, "a fifth of six trainings is too little to confirm one"
 
 
 def test_confirmation_candidates_keep_their_checkpoints(study: DrivenStudy, make_spec: Any) -> None:
