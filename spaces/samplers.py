@@ -72,6 +72,8 @@ class RungGP(Sampler):
 
     default_startup_trials: ClassVar[int | None] = 20
     sampler: Literal["rung_gp"]
+    n_startup_trials: NotNegative | None = None
+    """Trials before the models are used: quasi-random ones, some near a prior."""
 
 
 class CMAES(Sampler):

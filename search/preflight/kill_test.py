@@ -29,7 +29,7 @@ from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial
 
 from ...spaces import Spec
-from ...spaces.samplers import GP, TPE
+from ...spaces.samplers import GP, TPE, RungGP
 from ...storage.files import CONFIG, METRICS, study_folder
 from ...storage.trial_attrs import AT_RUNG, EVENTS, TOOK, USED, USED_BEFORE_AUDIT
 from ...storage.workspace import Workspace
@@ -251,7 +251,7 @@ def small(spec: Spec, trials: int) -> Spec:
         "report_to": [],
     }
     startup = max(2, count // 3)
-    if isinstance(spec.search, (TPE, GP)) and (spec.search.startup_trials or 0) > startup:
+    if isinstance(spec.search, (TPE, GP, RungGP)) and (spec.search.startup_trials or 0) > startup:
         changes["search"] = {"n_startup_trials": startup}
     return spec.override(**changes)
 

@@ -7,7 +7,7 @@ look good to every model.
 
 | proposals | source |
 |---|---|
-| the first `INITIAL_PROPOSALS` | a Sobol sequence, scrambled by the seed; some near a stated prior |
+| the first `n_startup_trials` | a Sobol sequence, scrambled by the seed; some near a stated prior |
 | then `MODEL_SHARE` | the models |
 | the others | the sequence again, which does not share the models' errors |
 
@@ -36,7 +36,6 @@ from .gaussian_process import Array, GaussianProcess, Indices, log_expected_impr
 from .unit_cube import UnitCube
 from .whole_sampler import MAX_PROPOSALS, WholeSampler
 
-INITIAL_PROPOSALS = 20  # proposals before the first model
 MODEL_SHARE = 0.85  # of the later proposals
 MIN_MODEL_VALUES = 6  # that a rung needs for a model
 MAX_MODEL_VALUES = 256  # of a model, whose cost grows with the cube of their number
@@ -55,6 +54,7 @@ class RungGPSampler(WholeSampler):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         self._cube = UnitCube(spec.space)
+        self._startup = spec.search.startup_trials or 0
         self._kept: dict[int, tuple[FrozenTrial, tuple[Array, Array]]] = {}  # by number, see `_observed`
         last = spec.early_stopping.max  # above all rungs
         self._steps = rung_steps(spec) + ([] if last is None else [last])  # empty if only ends compare
@@ -85,7 +85,7 @@ class RungGPSampler(WholeSampler):
         near = self._near_prior(start, number, rng)
         if near is not None:
             return near, "drawn near the prior"
-        if number >= INITIAL_PROPOSALS and rng.random() < MODEL_SHARE:
+        if number >= self._startup and rng.random() < MODEL_SHARE:
             with self._one_thread.limit(limits=1):
                 modelled = self._modelled(trials, rng)
             if modelled is not None:

@@ -26,8 +26,18 @@ class Page(NamedTuple):
 
     def open(self, chrome: webdriver.Chrome, place: str, token: str = "") -> None:
         """Open a place of the page, as if by a link with a token; the owner's if none is given."""
-        chrome.get("about:blank")
-        chrome.get(f"{self.url}/#token={token or self.token}")
+        open_link(chrome, self.url, token or self.token, place)
+
+
+def open_link(chrome: webdriver.Chrome, url: str, token: str, place: str = "") -> None:
+    """Open the page at this address by a link with a token, then a place in it."""
+    chrome.get("about:blank")
+    chrome.get(f"{url}/#token={token}")
+    taken = f"return location.href.startsWith({url!r}) && !location.hash.includes('token')"
+    WebDriverWait(chrome, 60).until(
+        lambda _: chrome.execute_script(taken), "the page left the token in its address"
+    )
+    if place:
         chrome.execute_script("location.hash = arguments[0]", place)
 
 

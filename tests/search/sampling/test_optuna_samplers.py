@@ -159,9 +159,9 @@ def test_every_sampler_avoids_points_where_an_expression_has_no_value(
         "y": {"expr": "sqrt(x - 15) + 1 / (x - 22)"},
         "z": {"choices": [1, 2, 3], "when": "1 / (x - 20) < 5"},
     }
-    first = {"n_startup_trials": 4} if sampler in ("tpe", "cmaes") else {}
+    first = {"n_startup_trials": 4} if sampler in ("tpe", "cmaes", "rung_gp") else {}
     wanted = {"sampler": sampler, "seed": 1, **first}
-    count = 24 if sampler in ("rung_gp", "hyperopt-tpe") else 10  # their models begin later
+    count = 24 if sampler == "hyperopt-tpe" else 10  # its model begins later
     trials = search(make_spec(parameters=parameters, search=wanted, budget={"trials": count}))
     assert [t.state for t in trials] == [TrialState.COMPLETE] * count
     assert all(t.params["x"] >= 15 and t.params["x"] not in (20, 22) for t in trials)
@@ -182,11 +182,11 @@ EXTREME: dict[str, Any] = {
 @pytest.mark.parametrize("sampler", DRAWN)
 def test_every_sampler_takes_any_range_that_a_space_may_have(make_spec: Any, sampler: str) -> None:
     """And any values of trials."""
-    first = {"n_startup_trials": 4} if sampler in ("tpe", "gp", "cmaes") else {}
+    first = {"n_startup_trials": 4} if sampler in ("tpe", "gp", "cmaes", "rung_gp") else {}
     spec = make_spec(parameters=EXTREME, search={"sampler": sampler, **first})
     study = optuna.create_study(sampler=make_sampler(spec))
     values = [1e308, -1e308, 0.0, 5e-324, 1.7e308]
-    for number in range(24 if sampler in ("hyperopt-tpe", "rung_gp") else 8):
+    for number in range(24 if sampler == "hyperopt-tpe" else 8):
         trial = study.ask()
         config = spec.space.resolve(lambda name, p, trial=trial: suggest(trial, name, p))
         for name, parameter in spec.parameters.items():
@@ -253,7 +253,7 @@ def test_an_interrupted_search_proposes_what_an_uninterrupted_one_does(
     search: Search, make_spec: Any, sampler: str
 ) -> None:
     options = {"sampler": sampler, "seed": 7}
-    if sampler in ("tpe", "gp", "cmaes"):
+    if sampler in ("tpe", "gp", "cmaes", "rung_gp"):
         options["n_startup_trials"] = 3  # the model is what could differ
     if sampler == "hyperopt-tpe":
         options["n_startup_jobs"] = 3

@@ -14,11 +14,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search.sampling.distributions import suggest
 from hpsearch.search.sampling.factory import make_sampler
-from hpsearch.search.sampling.rung_gp import INITIAL_PROPOSALS
 from hpsearch.spaces import Spec
+from hpsearch.spaces.samplers import RungGP
 from hpsearch.storage.trial_attrs import SUGGESTED_BY
 
 STOPPING = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
+STARTUP = RungGP.default_startup_trials
 Loss = Callable[[dict[str, Any], int], float]
 
 
@@ -63,13 +64,20 @@ def test_it_proposes_better_than_its_own_sequence(make_spec: Any) -> None:
     trials = proposals(spec, trials=60)
     by_models = [t for t in trials if "models" in t.system_attrs[SUGGESTED_BY]]
     by_sequence = [t for t in trials if "sequence" in t.system_attrs[SUGGESTED_BY]]
-    assert len(by_models) + len(by_sequence) == 60 and all(t.number >= INITIAL_PROPOSALS for t in by_models)
+    assert len(by_models) + len(by_sequence) == 60 and all(t.number >= STARTUP for t in by_models)
     assert 28 <= len(by_models) <= 39, "85 % of forty"
     models, sequence = (
         statistics.median(bowl(t.params, 1) - 1 for t in part) for part in (by_models, by_sequence)
     )
     assert models < sequence / 2
     assert by_models[-1].system_attrs[SUGGESTED_BY].startswith("expected best by models of ")
+
+
+def test_its_models_begin_when_the_space_says_so(make_spec: Any) -> None:
+    search = {"sampler": "rung_gp", "n_startup_trials": 9}
+    spec = make_spec(parameters=BOX, early_stopping=STOPPING, search=search)
+    by_models = [t.number for t in proposals(spec, trials=30) if "models" in t.system_attrs[SUGGESTED_BY]]
+    assert 9 <= by_models[0] <= 11 and len(by_models) >= 14
 
 
 def test_a_first_rung_that_misleads_does_not_decide_alone(make_spec: Any) -> None:
@@ -124,9 +132,7 @@ def test_constraints_and_conditions_hold_for_every_proposal(make_spec: Any) -> N
     )
     trials = run(spec, lambda c, step: bowl(c, step) + (c["kind"] == "a"), 60).get_trials()
     assert all(("y" in t.params) == (t.params["kind"] == "b") for t in trials)
-    late = Counter(
-        t.params["kind"] for t in trials[INITIAL_PROPOSALS:] if "models" in t.system_attrs[SUGGESTED_BY]
-    )
+    late = Counter(t.params["kind"] for t in trials[STARTUP:] if "models" in t.system_attrs[SUGGESTED_BY])
     assert late["b"] > 3 * late["a"]
 
 

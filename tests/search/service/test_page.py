@@ -38,7 +38,7 @@ from hpsearch.storage.told import Notice, Told, change_told
 from hpsearch.storage.trial_attrs import TOOK
 from hpsearch.storage.workspace import Workspace
 
-from ...support.browsing import agree, complaints, see
+from ...support.browsing import agree, complaints, open_link, see
 from ...support.in_process import InProcessBackend
 from ...support.remote import wait_for
 from ...support.serving import listening
@@ -92,10 +92,7 @@ class Served:
 
     def open(self, chrome: webdriver.Chrome, place: str = "", token: str = "") -> None:
         """Open the page by a link with a token, the owner's if none is given, then a place in it."""
-        chrome.get("about:blank")
-        chrome.get(f"{self.url}/#token={token or self.token}")
-        if place:
-            chrome.execute_script("location.hash = arguments[0]", place)
+        open_link(chrome, self.url, token or self.token, place)
 
 
 def over(folder: Path) -> Iterator[Spec]:
