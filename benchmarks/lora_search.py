@@ -205,7 +205,7 @@ def main() -> None:
     length, every = options.samples, options.samples // VALIDATIONS
     spec = load_space("lora").override(
         parameters={"max_samples": {"value": length}, "eval_every": {"value": every}},
-        early_stopping={"min": VALIDATIONS // 2 * every, "max": length},  # half way, as in the space
+        early_stopping={"min": VALIDATIONS * 3 // 4 * every, "max": length},  # as in the space
     )
     stopping = spec.early_stopping
     assert isinstance(stopping, Rungs)

@@ -187,7 +187,8 @@ def warnings(spec: Spec) -> list[Issue]:
 def _about_brackets(spec: Spec) -> Iterator[Issue]:
     stopping, plan = spec.early_stopping, plan_of(spec)
     brackets, trials = len(plan.brackets), plan.trials
-    if isinstance(stopping, Rungs) and stopping.min * stopping.eta > stopping.max:
+    # A rung in the second half is meant to be the only one.
+    if isinstance(stopping, Rungs) and 2 * stopping.min < stopping.max < stopping.min * stopping.eta:
         yield spec.issue(
             "early_stopping.min",
             f"min * eta = {stopping.min * stopping.eta} is above max = {stopping.max}: "

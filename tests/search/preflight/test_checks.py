@@ -222,6 +222,11 @@ def test_warns(make_spec: MakeSpec, name: str) -> None:
     assert [message for at, message in found(spec) if at == path and part in message]
 
 
+def test_a_late_rung_is_meant_to_be_the_only_one(make_spec: MakeSpec) -> None:
+    late = {"early_stopping": hyperband(600, 900), "parameters": parameters(eval_every=600)}
+    assert not [message for at, message in found(make_spec(**LORA | late)) if at == "early_stopping.min"]
+
+
 @pytest.mark.parametrize(
     "options",
     [
