@@ -84,9 +84,6 @@ from __future__ import annotations
 import argparse
 import csv
 import functools
-import heapq
-import itertools
-import math
 import multiprocessing
 import os
 import statistics
@@ -100,15 +97,15 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from contestants import CONTESTANTS, ENVIRONMENTS, Job, Search, Task, distributions, missing, quiet
+from contestants import CONTESTANTS, ENVIRONMENTS, Task, distributions, missing, quiet
 from optuna.samplers import RandomSampler
 from scipy.stats import rankdata
+from simulation import THREADS, simulate
 from suites import SUITES, Suites, WrongUse
 
 ROLES = ("all", "dev", "judge")  # of tasks
 KNOWN = 100  # configurations tried on similar tasks to find a prior
 FLOOR = 0.02  # added to regrets before division: the standard error of a task's mean over 10 seeds
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -132,42 +129,6 @@ class Run:
     trials: int
     finished: int  # trials trained to the end
     best: tuple[float, ...]  # the best value after 1, 2, ... full training runs
-
-
-@dataclass
-class Simulated:
-    """The results of a simulated search."""
-
-    trials: int
-    finished: int
-    best: list[float]  # after each epoch
-
-
-def simulate(search: Search, task: Task, workers: int, budget: int) -> Simulated:
-    """Run a search with simulated workers until `budget` epochs are spent."""
-    told = Simulated(0, 0, [])
-    clock: list[tuple[int, int, Job]] = []  # the end of an epoch, a tie breaker, the job
-    turns = itertools.count()
-    now, idle = 0, workers
-    lowest = best = math.inf
-    while len(told.best) < budget:
-        while idle and (job := search.next()) is not None:
-            heapq.heappush(clock, (now + 1, next(turns), job))
-            told.trials += job.done == 0
-            idle -= 1
-        now, _, job = heapq.heappop(clock)
-        job.done += 1
-        value = task.value(job.config, job.done)
-        if value < lowest:
-            lowest, best = value, task.expected(job.config, job.done)
-        told.best.append(best)
-        told.finished += job.done == task.epochs
-        if search.goes_on(job, value):
-            heapq.heappush(clock, (now + 1, next(turns), job))
-        else:
-            idle += 1
-    search.close(budget)
-    return told
 
 
 suites_in = functools.cache(Suites)  # what the runs of a process have in common is read and found once

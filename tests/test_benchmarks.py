@@ -105,6 +105,15 @@ def test_searches_for_a_lora_are_compared_in_the_same_time() -> None:
 
 
 @pytest.mark.benchmark
+def test_what_the_settings_of_a_space_bring_is_simulated() -> None:
+    names = ["the space lora", "no early stopping", "the same, told the priors"]
+    lines = lines_of("lora_simulated.py", "--searches", "2", "--trainings", "3", "--only", *names)
+    assert [line[:26].strip() for line in lines[2:]] == names
+    assert [line[26:].count("to") for line in lines[2:]] == [1, 2, 2], "the first row has no difference"
+    assert lines[3].split()[-2:] == ["4.0", "2.0"], "the baseline and another end; two more are cut short"
+
+
+@pytest.mark.benchmark
 def test_going_on_after_a_kill_is_measured() -> None:
     lines = lines_of("resume.py", "--finished", "3", "--rounds", "1", "--only", "optuna")
     assert lines[2].split()[:2] == ["optuna", "3"]
@@ -1002,6 +1011,22 @@ def test_a_new_folder_begins_with_the_runs_of_the_table(
         recorder.take_in(recorded := recorder.Recorded(folder), folder, table)
         assert list(recorded.runs.values()) == kept
     assert capsys.readouterr().out == f"{folder} has another torch than {table}, so it has none of its runs\n"
+
+
+def test_a_simulated_curve_agrees_with_those_that_were_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    simulated = benchmark("lora_simulated")
+    monkeypatch.setattr(simulated, "COMPONENTS", 1)  # all that differs here
+    baseline = sys.modules["lora_table"].BASELINE | {"lora_alpha": 32}
+    configs = [baseline | {"learning_rate": 2e-4 * 1.5**power} for power in range(12)]
+    ends = [1.2 + 0.02 * (power - 7) ** 2 / 16 for power in range(12)]
+    places = np.linspace(0, 1, len(simulated.PLACES))
+    runs = [(config, 1.5 + (end - 1.5) * places) for config, end in zip(configs, ends, strict=True)]
+    curves = simulated.Curves(runs)
+    one, other = curves.drawn(0), curves.drawn(1)
+    assert all(one(config)[-1] == pytest.approx(losses[-1], abs=0.02) for config, losses in runs)
+    elsewhere = configs[7] | {"batch_size": 32, "lora_r": 64, "lr_scheduler": "cosine"}
+    assert one(elsewhere)[-1] == curves.drawn(0)(elsewhere)[-1] != other(elsewhere)[-1]
 
 
 def test_instruction_rows_ask_for_docstrings(recorder: Any) -> None:

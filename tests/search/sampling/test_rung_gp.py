@@ -19,7 +19,7 @@ from hpsearch.spaces.samplers import RungGP
 from hpsearch.storage.trial_attrs import SUGGESTED_BY
 
 STOPPING = {"method": "asha", "type": "promotion", "min": 1, "max": 9, "eta": 3}
-STARTUP = RungGP.default_startup_trials
+STARTUP = RungGP.default_startup_trials or 0
 Loss = Callable[[dict[str, Any], int], float]
 
 
