@@ -191,7 +191,10 @@ class Optuna:
     def __init__(self, spec: Spec, seed: int, *, told: bool) -> None:
         self._space = spec.space
         pruner = HyperbandPruner(min_resource=1, max_resource=len(PLACES), reduction_factor=3)
-        self._study = optuna.create_study(sampler=TPESampler(seed=seed), pruner=pruner)
+        # Hyperband takes a trial's bracket from the study's name, too.
+        self._study = optuna.create_study(
+            study_name=f"search {seed}", sampler=TPESampler(seed=seed), pruner=pruner
+        )
         baseline = dict(spec.baseline or {})
         priors = {name: p.prior.at for name, p in spec.space.searched.items() if p.prior is not None}
         for config in [baseline, baseline | priors] if told else [baseline]:
