@@ -277,7 +277,8 @@ def one(curves: Curves, trainings: int, variant: str, seed: int) -> Result:
     search = Finishing(Ours(spec) if variant in VARIANTS else Optuna(spec, seed, told=variant == TOLD))
     steps = len(PLACES)
     told = simulate(search, Task({}, steps, seen, means, None, dict), WORKERS, trainings * steps)
-    return Result(float(means(search.winner)[-1]), told.trials, told.finished)
+    winner = float(means(search.winner)[-1]) if search.winner else np.inf  # no training may have ended
+    return Result(winner, told.trials, told.finished)
 
 
 def record(database: str) -> None:
