@@ -54,7 +54,7 @@ class RungGPSampler(WholeSampler):
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
         self._cube = UnitCube(spec.space)
-        self._startup = spec.search.startup_trials or 0
+        self._startup = max(1, spec.search.startup_trials or 0)  # without a trial there is nothing to model
         self._kept: dict[int, tuple[FrozenTrial, tuple[Array, Array]]] = {}  # by number, see `_observed`
         last = spec.early_stopping.max  # above all rungs
         self._steps = rung_steps(spec) + ([] if last is None else [last])  # empty if only ends compare
