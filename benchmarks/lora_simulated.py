@@ -73,18 +73,18 @@ Changes = dict[str, dict[str, Any]]
 
 def without_priors(*names: str) -> dict[str, Any]:
     """The parameters of the space with these names, without what is known of them."""
-    ranges = {name: load_space("lora").to_json()["parameters"][name] for name in names}
-    return {name: {key: value for key, value in of.items() if key != "prior"} for name, of in ranges.items()}
+    ranges = load_space("lora").to_json()["parameters"]
+    return {name: {key: value for key, value in ranges[name].items() if key != "prior"} for name in names}
 
 
 KNOWN = ("lora_r", "batch_size", "lora_dropout")
-VARIANTS: dict[str, Callable[[], Changes]] = {
-    "the space lora": lambda: {},
-    "models after 20 trials": lambda: {"search": {"n_startup_trials": 20}},
-    "the rung half way": lambda: {"early_stopping": {"min": len(PLACES) // 2}},
-    "no early stopping": lambda: {"early_stopping": {"method": "none"}},
-    "priors of the rate alone": lambda: {"parameters": without_priors(*KNOWN)},
-    "no priors": lambda: {"parameters": without_priors("learning_rate", *KNOWN)},
+VARIANTS: dict[str, Changes] = {
+    "the space lora": {},
+    "models after 20 trials": {"search": {"n_startup_trials": 20}},
+    "the rung half way": {"early_stopping": {"min": len(PLACES) // 2}},
+    "no early stopping": {"early_stopping": {"method": "none"}},
+    "priors of the rate alone": {"parameters": without_priors(*KNOWN)},
+    "no priors": {"parameters": without_priors("learning_rate", *KNOWN)},
 }
 OPTUNA = "Optuna, TPE and Hyperband"
 TOLD = "the same, told the priors"  # their values are tried after the baseline
@@ -273,7 +273,7 @@ def one(curves: Curves, trainings: int, variant: str, seed: int) -> Result:
         shifted: Array = means(config) + np.random.default_rng(zlib.crc32(name.encode())).normal(0, NOISE)
         return shifted
 
-    spec = space(VARIANTS[variant]() if variant in VARIANTS else {}, seed, trainings)
+    spec = space(VARIANTS.get(variant, {}), seed, trainings)
     search = Finishing(Ours(spec) if variant in VARIANTS else Optuna(spec, seed, told=variant == TOLD))
     steps = len(PLACES)
     told = simulate(search, Task({}, steps, seen, means, None, dict), WORKERS, trainings * steps)

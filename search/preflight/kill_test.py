@@ -241,8 +241,8 @@ def kill_test(spec: Spec, *, backend: str, kills: int, seed: int, watch: Watch) 
 def small(spec: Spec, trials: int) -> Spec:
     """The space for one worker and a few trials, without a time budget.
 
-    A sampler with a model starts to use it within these trials. Trials run on the CPU unless the space states
-    their share of a GPU: no other machine promises the same bits.
+    A sampler with a model starts to use it within these trials, if they suffice for one. Trials run on the
+    CPU unless the space states their share of a GPU: no other machine promises the same bits.
     """
     count = min(trials, spec.budget.trials or trials)
     changes: dict[str, Any] = {
