@@ -236,7 +236,10 @@ class Optuna:
         pruner: Callable[[Task], BasePruner],
     ) -> None:
         self._task = task
-        self._study = optuna.create_study(sampler=sampler(task, seed), pruner=pruner(task))
+        # Hyperband takes a trial's bracket from the study's name, too.
+        self._study = optuna.create_study(
+            study_name=f"search {seed}", sampler=sampler(task, seed), pruner=pruner(task)
+        )
         self._distributions = distributions(task.parameters)
         if task.first is not None:
             self._study.enqueue_trial(task.first)

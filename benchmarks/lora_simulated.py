@@ -37,15 +37,13 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
+import contestants
 import lora_table
 import numpy as np
-import optuna
 from contestants import Job, Ours, Search, Task, quiet
 from lora_search import interval
 from numpy.typing import NDArray
 from optuna.pruners import HyperbandPruner
-from optuna.samplers import TPESampler
-from optuna.trial import TrialState
 from simulation import THREADS, simulate
 
 from hpsearch.search import open_study
@@ -185,16 +183,13 @@ class Curves:
         )
 
 
-class Optuna:
+class Optuna(contestants.Optuna):  # type: ignore[misc]  # mypy does not follow contestants
     """A study with TPE and Hyperband over the same space, the baseline first; `told`: then the priors."""
 
-    def __init__(self, spec: Spec, seed: int, *, told: bool) -> None:
+    def __init__(self, spec: Spec, task: Task, seed: int, *, told: bool) -> None:
+        pruner = HyperbandPruner(min_resource=1, max_resource=task.epochs, reduction_factor=3)
+        super().__init__(task, seed, 0, pruner=lambda task: pruner)
         self._space = spec.space
-        pruner = HyperbandPruner(min_resource=1, max_resource=len(PLACES), reduction_factor=3)
-        # Hyperband takes a trial's bracket from the study's name, too.
-        self._study = optuna.create_study(
-            study_name=f"search {seed}", sampler=TPESampler(seed=seed), pruner=pruner
-        )
         baseline = dict(spec.baseline or {})
         priors = {name: p.prior.at for name, p in spec.space.searched.items() if p.prior is not None}
         for config in [baseline, baseline | priors] if told else [baseline]:
@@ -203,18 +198,6 @@ class Optuna:
     def next(self) -> Job:
         trial = self._study.ask(distributions(self._space))
         return Job(trial, self._space.resolve(lambda name, parameter: suggest(trial, name, parameter)))
-
-    def goes_on(self, job: Job, value: float) -> bool:
-        job.key.report(value, job.done)
-        if job.key.should_prune():
-            self._study.tell(job.key, state=TrialState.PRUNED)
-        elif job.done == len(PLACES):
-            self._study.tell(job.key, value)
-        else:
-            return True
-        return False
-
-    def close(self, spent: int) -> None: ...
 
 
 class Finishing:
@@ -274,9 +257,9 @@ def one(curves: Curves, trainings: int, variant: str, seed: int) -> Result:
         return shifted
 
     spec = space(VARIANTS.get(variant, {}), seed, trainings)
-    search = Finishing(Ours(spec) if variant in VARIANTS else Optuna(spec, seed, told=variant == TOLD))
-    steps = len(PLACES)
-    told = simulate(search, Task({}, steps, seen, means, None, dict), WORKERS, trainings * steps)
+    task = Task({}, len(PLACES), seen, means, None, dict)
+    search = Finishing(Ours(spec) if variant in VARIANTS else Optuna(spec, task, seed, told=variant == TOLD))
+    told = simulate(search, task, WORKERS, trainings * task.epochs)
     winner = float(means(search.winner)[-1]) if search.winner else np.inf  # no training may have ended
     return Result(winner, told.trials, told.finished)
 
