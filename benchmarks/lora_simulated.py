@@ -187,8 +187,7 @@ class Optuna(contestants.Optuna):  # type: ignore[misc]  # mypy does not follow 
     """A study with TPE and Hyperband over the same space, the baseline first; `told`: then the priors."""
 
     def __init__(self, spec: Spec, task: Task, seed: int, *, told: bool) -> None:
-        pruner = HyperbandPruner(min_resource=1, max_resource=task.epochs, reduction_factor=3)
-        super().__init__(task, seed, 0, pruner=lambda task: pruner)
+        super().__init__(task, seed, 0, pruner=lambda task: HyperbandPruner(max_resource=task.epochs))
         self._space = spec.space
         baseline = dict(spec.baseline or {})
         priors = {name: p.prior.at for name, p in spec.space.searched.items() if p.prior is not None}
