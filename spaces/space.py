@@ -193,9 +193,13 @@ class Space:
         """
         if (size := self._points) is None:
             return None
-        plain = self._is_free and all(p.when is None for p in self.parameters.values())
         most = self._affordable(LARGEST_COUNTED)
-        return size if plain or size > most else sum(1 for _ in self.grid())
+        return size if self.is_plain or size > most else sum(1 for _ in self.grid())
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether every combination of values is a configuration, with all its parameters."""
+        return self._is_free and all(p.when is None for p in self.parameters.values())
 
     @cached_property
     def _points(self) -> int | None:

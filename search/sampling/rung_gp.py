@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,9 @@ MIN_MODEL_VALUES = 6  # that a rung needs for a model
 MAX_MODEL_VALUES = 256  # of a model, whose cost grows with the cube of their number
 MAX_RANKED = 1000  # trials of which all are ranked by their predictions
 TARGET_IMPROVEMENT = 0.5  # over the best prediction, in standard deviations of a rung
-RANDOM_CANDIDATES, NEIGHBOUR_CANDIDATES = 100, 100  # anywhere, and near the five best points
-REFINEMENTS = ((2, 20), (1, 30))  # rounds near the best: points that are kept, neighbours of each
+RANDOM_CANDIDATES, NEIGHBOUR_CANDIDATES = 1000, 1000  # anywhere, and near the five best points
+REFINEMENTS = ((10, 50), (5, 60), (3, 60), (2, 60), (1, 60))  # near the best: points, neighbours of each
+COMPARED_AT_LAST = 10  # points without coordinates of parameters that their configurations lack
 PRIOR_SHARE = {"low": 0.15, "medium": 0.25, "high": 0.5}  # of proposals near a prior, at first
 PRIOR_HALF_LIFE, MIN_PRIOR_FADING = 20, 0.2  # trials in which the share halves; the factor at which it stays
 PRIOR_SPREAD = {"low": 0.3, "medium": 0.2, "high": 0.1}  # as a fraction of the range
@@ -169,29 +171,33 @@ class RungGPSampler(WholeSampler):
     def _best_of(
         self, models: list[tuple[GaussianProcess, float]], good: Array, rng: np.random.Generator
     ) -> Array | None:
-        d = self._cube.dimensions
-        points, scores = np.empty((0, d)), np.empty(0)
+        """The point that the models expect most of; None if the space allows none of the candidates."""
 
-        def add(candidates: Array, keep: int) -> None:
-            nonlocal points, scores
-            proposed = [self._space.proposed(self._cube.suggester(candidate)) for candidate in candidates]
-            legal = [self._cube.point(config) for config, refused in proposed if refused is None]
-            if legal:
-                fresh = np.stack(legal)
-                columns = self._cube.features(fresh)[0]
-                score = np.zeros(len(fresh))
-                for rung, (model, best) in enumerate(models):
-                    score += (rung + 1) * log_expected_improvement(*model.predict(columns), best)
-                points, scores = np.r_[points, fresh], np.r_[scores, score]
-            order = np.argsort(-scores, kind="stable")[:keep]
-            points, scores = points[order], scores[order]
+        def best_first(points: Array) -> Array:
+            columns, scores = self._cube.features(points)[0], np.zeros(len(points))
+            for rung, (model, best) in enumerate(models):
+                scores += (rung + 1) * log_expected_improvement(*model.predict(columns), best)
+            ordered: Array = points[np.argsort(-scores, kind="stable")]
+            return ordered
 
-        anywhere = rng.random((RANDOM_CANDIDATES, d))
-        add(np.r_[anywhere, self._neighbours(good, NEIGHBOUR_CANDIDATES // len(good), rng)], 5)
+        anywhere = rng.random((RANDOM_CANDIDATES, self._cube.dimensions))
+        near = self._neighbours(good, NEIGHBOUR_CANDIDATES // len(good), rng)
+        points = self._cube.snapped(np.r_[anywhere, near])
         for keep, each in REFINEMENTS:
-            if len(points):
-                add(self._neighbours(points, each, rng), keep)
-        return points[0] if len(points) else None
+            kept = self._allowed(best_first(points), keep)
+            if not len(kept):
+                return None
+            points = np.r_[kept, self._cube.snapped(self._neighbours(kept, each, rng))]
+        last = self._allowed(best_first(points), COMPARED_AT_LAST)
+        return best_first(last)[0] if len(last) else None
+
+    def _allowed(self, points: Array, most: int) -> Array:
+        """The points of the first configurations that the space allows."""
+        if self._space.is_plain:
+            return points[:most]
+        configs = (self._space.proposed(self._cube.suggester(point)) for point in points)
+        legal = (self._cube.point(config) for config, refused in configs if refused is None)
+        return np.array(list(islice(legal, most)))
 
     def _neighbours(self, points: Array, each: int, rng: np.random.Generator) -> Array:
         """Random points, `each` near every point: a step of 0.02 to 0.3 in a few, half or all coordinates."""

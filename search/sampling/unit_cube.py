@@ -48,6 +48,15 @@ class UnitCube:
             [a.coordinate(config[name]) if name in config else 0.5 for name, a in self._axes.items()]
         )
 
+    def snapped(self, points: Array) -> Array:
+        """The points [n, d] of the nearest configurations; coordinates of long ranges stay as they are."""
+        found = points.copy()
+        for axis in self._axes.values():
+            if axis.stops.size:
+                at = np.searchsorted(axis.borders, points[:, axis.index], "right")
+                found[:, axis.index] = axis.stops[at]
+        return found
+
     def features(self, points: Array) -> tuple[Array, Indices]:
         """Columns for a kernel, and the parameter of each.
 
@@ -79,12 +88,13 @@ class UnitAxis:
             self._low, self._high = (
                 (math.log(low), math.log(high)) if self._log else (float(low), float(high))
             )
-        self._values, self._borders = self._listed()
+        self._values, self.borders = self._listed()
+        self.stops = np.array([self.coordinate(value) for value in self._values])
 
     def value(self, coordinate: float) -> Any:
         """The value nearest to a coordinate."""
         if self._values:
-            return self._values[bisect(self._borders, coordinate)]
+            return self._values[bisect(self.borders, coordinate)]
         assert isinstance(self._parameter, Range)
         raw = self._low + coordinate * (self._high - self._low)
         return self._parameter.snap(math.exp(raw) if self._log else raw)

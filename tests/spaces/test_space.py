@@ -67,6 +67,7 @@ def test_what_depends_on_an_inactive_parameter_is_inactive() -> None:
         {"a": "on", "b": 2, "c": 2, "d": 4, "e": ["x"]},
     ]
     assert chain.grid_size == 4
+    assert not chain.is_plain, "some configurations lack parameters"
 
 
 def test_a_condition_on_true_is_not_met_by_one() -> None:
@@ -86,13 +87,13 @@ def test_the_grid_is_every_configuration_once() -> None:
     plain = space("a: [1, 2, 3]\nb: {min: 2, max: 8, factor: 2}\nc: {min: 0.0, max: 1.0, step: 0.5}\nd: 7")
     configs = [tuple(config.values()) for config in plain.grid()]
     assert configs == list(itertools.product([1, 2, 3], [2, 4, 8], [0.0, 0.5, 1.0], [7]))
-    assert plain.grid_size == 27
+    assert plain.grid_size == 27 and plain.is_plain
 
 
 def test_the_grid_leaves_out_what_the_constraints_forbid() -> None:
     some = space("a: [1, 2, 3]\nb: [1, 2, 3]", 'constraints: ["a < b"]')
     assert [tuple(config.values()) for config in some.grid()] == [(1, 2), (1, 3), (2, 3)]
-    assert some.grid_size == 3
+    assert some.grid_size == 3 and not some.is_plain
 
 
 def test_a_grid_of_a_continuous_range_is_refused_by_name() -> None:

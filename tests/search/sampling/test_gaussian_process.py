@@ -135,6 +135,24 @@ def test_a_point_is_its_configuration_and_a_configuration_its_point(seed: int) -
     )
 
 
+@given(st.integers(0, 10**6))
+def test_snapped_points_are_those_of_the_nearest_configurations(seed: int) -> None:
+    from hpsearch.spaces import Spec
+
+    always = {"warmup": {"min": 0.0, "max": 0.5}, "tokens": {"min": 1, "max": 10**6}}
+    spec = Spec.from_json(
+        {"version": 1, "name": "s", "objective": "a:b", "metric": "m", "parameters": {**SPACE, **always}}
+    )
+    assert spec.space.is_plain
+    cube = UnitCube(spec.space)
+    long = [name in ("learning_rate", "warmup", "tokens") for name in spec.space.searched]
+    points = np.random.default_rng(seed).random((20, cube.dimensions))
+    for point, snapped in zip(points, cube.snapped(points), strict=True):
+        config = spec.space.resolve(cube.suggester(point))
+        assert spec.space.resolve(cube.suggester(snapped)) == config
+        assert snapped == pytest.approx(np.where(long, point, cube.point(config)))
+
+
 def test_values_without_an_order_are_all_as_far_apart_as_the_ends_of_a_range(make_spec: Any) -> None:
     cube = UnitCube(make_spec(parameters={"a": ["x", "y", "z"], "b": [4, 8, 16]}).space)
     points = np.array([[u, 0.5] for u in (1 / 6, 0.5, 5 / 6)])
