@@ -3,7 +3,7 @@
     pip install 'hpsearch[bench-search]' && pip install --no-deps syne-tune==0.14.2
     python benchmarks/search.py [--data FOLDER] [--suites SUITE ...] [--tasks dev|judge|all|NAME ...]
         [--seeds 10] [--workers 1 4] [--budgets 5 10 20] [--only CONTESTANT ...] [--environments FOLDER]
-        [--out runs.csv] [--jobs 2] [--each-task] [--no-default]
+        [--out runs.csv] [--jobs 2] [--each-task] [--no-default] [--curves curves.html]
 
 The clock is simulated: an epoch costs every search one unit of time on one worker, and a paused trial resumes
 where it paused. Budgets are in full training runs, summed over the workers. hpsearch and
@@ -76,7 +76,7 @@ tasks and seeds that all its contestants have run.
 
 With `--out`, every run becomes a line in that file. The same command resumes where it was stopped: it repeats
 no run that the file has; for the other tools, one with a longer budget is enough. `--show` prints the results
-so far.
+so far. `--curves` draws the regret after 1, 2, ... training runs of the searches with the longest budget.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ from __future__ import annotations
 import argparse
 import csv
 import functools
+import itertools
 import multiprocessing
 import os
 import statistics
@@ -99,6 +100,9 @@ from typing import Any
 import optuna
 from contestants import CONTESTANTS, ENVIRONMENTS, Task, distributions, missing, quiet
 from optuna.samplers import RandomSampler
+from plotly.colors import qualitative
+from plotly.graph_objects import Scatter
+from plotly.subplots import make_subplots
 from scipy.stats import rankdata
 from simulation import THREADS, simulate
 from suites import SUITES, Suites, WrongUse
@@ -341,6 +345,22 @@ def show(table: Table, budgets: Sequence[int], *, each_task: bool) -> None:
             print(f"{task:48}{row}")
 
 
+def draw(tables: dict[int, Table], longest: int, file: Path) -> None:
+    """Draw the mean regret after each training run, a panel for each number of workers, as a page."""
+    titles = [f"{workers} worker{'s' * (workers > 1)}" for workers in tables]
+    figure = make_subplots(cols=len(tables), shared_yaxes=True, subplot_titles=titles)
+    for column, table in enumerate(tables.values(), start=1):
+        for name, colour in zip(table.names, itertools.cycle(qualitative.Dark24)):
+            regrets = [table.mean_regret(name, budget) for budget in range(1, longest + 1)]
+            line = Scatter(x=list(range(1, longest + 1)), y=regrets, name=name, line={"color": colour})
+            line.update(legendgroup=name, showlegend=column == 1)
+            figure.add_trace(line, row=1, col=column)
+    figure.update_xaxes(title="full training runs")
+    figure.update_yaxes(title="mean normalized regret", type="log", col=1)
+    figure.update_layout(template="plotly_white", hovermode="x unified")
+    figure.write_html(file)
+
+
 def chosen(wanted: Sequence[str], roles: dict[str, str]) -> list[str]:
     """The names of tasks. Raises `WrongUse` for other names, and lists these."""
     groups = {role: [task for task in roles if role in ("all", roles[task])] for role in ROLES}
@@ -388,14 +408,19 @@ def compare(options: argparse.Namespace) -> int:
     ]
     to_make = [plan for plan in plans if runs.find(plan) is None and not options.show]
     failed = make(to_make, runs, options.data, options.jobs) if to_make else 0
+    on_the_way: dict[int, Table] = {}
     for workers in options.workers:
-        made = made_by(runs, [plan for plan in plans if plan.workers == workers])
-        table = Table(names, made, regret_in(suites))
+        mine = [plan for plan in plans if plan.workers == workers]
+        table = Table(names, made_by(runs, mine), regret_in(suites))
         print(f"\n{len(table.tasks)} tasks, {options.seeds} seeds, {workers} worker{'s' * (workers > 1)}")
         if table.left_out:
             print(f"without {table.left_out} of the tasks and seeds, which not all contestants have run")
         if table.cells:
             show(table, budgets, each_task=options.each_task)
+            whole = [plan for plan in mine if plan.budget == budgets[-1]]
+            on_the_way[workers] = Table(names, made_by(runs, whole), regret_in(suites))
+    if options.curves is not None and on_the_way:
+        draw(on_the_way, budgets[-1], options.curves)
     return failed
 
 
@@ -419,6 +444,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="parallel runs")
     parser.add_argument("--each-task", action="store_true")
     parser.add_argument("--no-default", action="store_true")
+    parser.add_argument("--curves", type=Path, metavar="FILE", help="an HTML page to draw")
     parser.add_argument("--show", action="store_true", help="run nothing, print the results in --out")
     options = parser.parse_args()
     if min(options.budgets) < 1:

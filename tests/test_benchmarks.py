@@ -280,8 +280,10 @@ def test_searches_are_compared_over_curves(curves: Path) -> None:
         "1",
     ]
     options += ["--budgets", "1", "3", "--each-task"]
-    options += ["--only", *names, "--out", str(curves / "runs.csv")]
+    options += ["--only", *names, "--out", str(curves / "runs.csv"), "--curves", str(curves / "curves.html")]
     lines = lines_of("search.py", *options)
+    drawn = (curves / "curves.html").read_text()
+    assert [drawn.count(f'"name":"{name}"') for name in names] == [2] * len(names), "a line in each panel"
     assert [line for line in lines if " seeds, " in line] == [
         "2 tasks, 1 seeds, 1 worker",
         "2 tasks, 1 seeds, 4 workers",
