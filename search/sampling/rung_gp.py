@@ -165,13 +165,17 @@ class RungGPSampler(WholeSampler):
         predicted = (model.predict(columns[among])[0] for model, _ in models)
         quality = sum(((rung + 1) * mean for rung, mean in enumerate(predicted)), np.zeros(len(among)))
         best_five = points[among[np.argsort(quality, kind="stable")[:5]]]
-        point = self._best_of(models, best_five, rng)
+        point = self._best_of(models, best_five, {tried.tobytes() for tried in points}, rng)
         return None if point is None else (point, f"expected best by models of {', '.join(counts)}")
 
     def _best_of(
-        self, models: list[tuple[GaussianProcess, float]], good: Array, rng: np.random.Generator
+        self,
+        models: list[tuple[GaussianProcess, float]],
+        good: Array,
+        tried: set[bytes],
+        rng: np.random.Generator,
     ) -> Array | None:
-        """The point that the models expect most of; None if the space allows none of the candidates."""
+        """The point that the models expect most of; None if no candidate is allowed and new."""
 
         def best_first(points: Array) -> Array:
             columns, scores = self._cube.features(points)[0], np.zeros(len(points))
@@ -184,20 +188,31 @@ class RungGPSampler(WholeSampler):
         near = self._neighbours(good, NEIGHBOUR_CANDIDATES // len(good), rng)
         points = self._cube.snapped(np.r_[anywhere, near])
         for keep, each in REFINEMENTS:
-            kept = self._allowed(best_first(points), keep)
+            kept = self._first_untried(best_first(points), keep, tried)
             if not len(kept):
                 return None
             points = np.r_[kept, self._cube.snapped(self._neighbours(kept, each, rng))]
-        last = self._allowed(best_first(points), COMPARED_AT_LAST)
+        last = self._first_untried(best_first(points), COMPARED_AT_LAST, tried)
         return best_first(last)[0] if len(last) else None
 
-    def _allowed(self, points: Array, most: int) -> Array:
-        """The points of the first configurations that the space allows."""
-        if self._space.is_plain:
-            return points[:most]
-        configs = (self._space.proposed(self._cube.suggester(point)) for point in points)
-        legal = (self._cube.point(config) for config, refused in configs if refused is None)
-        return np.array(list(islice(legal, most)))
+    def _first_untried(self, points: Array, most: int, tried: set[bytes]) -> Array:
+        """The points of the first configurations that the space allows and no trial has, each once."""
+
+        def new() -> Iterator[Array]:
+            known = set(tried)
+            for point in points if self._space.is_plain else self._of_allowed(points):
+                if (key := point.tobytes()) not in known:
+                    known.add(key)
+                    yield point
+
+        return np.array(list(islice(new(), most)))
+
+    def _of_allowed(self, points: Array) -> Iterator[Array]:
+        """The points of the configurations that the space allows."""
+        for point in points:
+            config, refused = self._space.proposed(self._cube.suggester(point))
+            if refused is None:
+                yield self._cube.point(config)
 
     def _neighbours(self, points: Array, each: int, rng: np.random.Generator) -> Array:
         """Random points, `each` near every point: a step of 0.02 to 0.3 in a few, half or all coordinates."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import optuna
@@ -14,6 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hpsearch.search.sampling.distributions import suggest
 from hpsearch.search.sampling.factory import make_sampler
+from hpsearch.search.sampling.whole_sampler import WholeSampler
 from hpsearch.spaces import Spec
 from hpsearch.spaces.samplers import RungGP
 from hpsearch.storage.trial_attrs import SUGGESTED_BY
@@ -112,6 +114,32 @@ def test_no_configuration_is_repeated_while_others_are_left(make_spec: Any) -> N
     trials = run(spec, lambda config, step: config["a"] / step, 60).get_trials()
     keys = [tuple(sorted(t.params.items())) for t in trials]
     assert len(set(keys[:44])) >= 43, "of 48: nearly all before one is repeated"
+
+
+def test_models_propose_what_no_trial_has(make_spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise most of their proposals in a small space are tried ones, and random ones take their place."""
+    first_new = WholeSampler.first_new
+    looked_at: list[int] = []  # proposals, by trial
+
+    def counted(self: Any, study: Any, trial: Any, given: Any, proposals: Any, draw: Any) -> Any:
+        looked_at.append(0)
+
+        def each() -> Iterator[Any]:
+            for proposal in proposals:
+                looked_at[-1] += 1
+                yield proposal
+
+        return first_new(self, study, trial, given, each(), draw)
+
+    def noisy(config: dict[str, Any], step: int) -> float:
+        return bowl(config, step) + random.Random(repr(config)).gauss(0, 0.1)
+
+    monkeypatch.setattr(WholeSampler, "first_new", counted)
+    small = {name: {**box, "step": 0.25} for name, box in list(BOX.items())[:3]}
+    spec = make_spec(parameters=small, early_stopping=STOPPING, search={"sampler": "rung_gp"})
+    trials = run(spec, noisy, 60).get_trials()
+    modelled = [n for n, t in zip(looked_at, trials, strict=True) if "models" in t.system_attrs[SUGGESTED_BY]]
+    assert len(modelled) > 20 and set(modelled) == {1}
 
 
 def test_a_single_allowed_configuration_is_repeated(make_spec: Any) -> None:
