@@ -408,17 +408,18 @@ def compare(options: argparse.Namespace) -> int:
     ]
     to_make = [plan for plan in plans if runs.find(plan) is None and not options.show]
     failed = make(to_make, runs, options.data, options.jobs) if to_make else 0
+    regret = regret_in(suites)
     on_the_way: dict[int, Table] = {}
     for workers in options.workers:
         mine = [plan for plan in plans if plan.workers == workers]
-        table = Table(names, made_by(runs, mine), regret_in(suites))
+        table = Table(names, made_by(runs, mine), regret)
         print(f"\n{len(table.tasks)} tasks, {options.seeds} seeds, {workers} worker{'s' * (workers > 1)}")
         if table.left_out:
             print(f"without {table.left_out} of the tasks and seeds, which not all contestants have run")
         if table.cells:
             show(table, budgets, each_task=options.each_task)
             whole = [plan for plan in mine if plan.budget == budgets[-1]]
-            on_the_way[workers] = Table(names, made_by(runs, whole), regret_in(suites))
+            on_the_way[workers] = Table(names, made_by(runs, whole), regret)
     if options.curves is not None and on_the_way:
         draw(on_the_way, budgets[-1], options.curves)
     return failed

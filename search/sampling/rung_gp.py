@@ -44,7 +44,7 @@ MAX_RANKED = 1000  # trials of which all are ranked by their predictions
 TARGET_IMPROVEMENT = 0.5  # over the best prediction, in standard deviations of a rung
 RANDOM_CANDIDATES, NEIGHBOUR_CANDIDATES = 1000, 1000  # anywhere, and near the five best points
 REFINEMENTS = ((10, 50), (5, 60), (3, 60), (2, 60), (1, 60))  # near the best: points, neighbours of each
-COMPARED_AT_LAST = 10  # points without coordinates of parameters that their configurations lack
+COMPARED_AT_LAST = 10  # points, scored anew without parameters that their configurations lack
 PRIOR_SHARE = {"low": 0.15, "medium": 0.25, "high": 0.5}  # of proposals near a prior, at first
 PRIOR_HALF_LIFE, MIN_PRIOR_FADING = 20, 0.2  # trials in which the share halves; the factor at which it stays
 PRIOR_SPREAD = {"low": 0.3, "medium": 0.2, "high": 0.1}  # as a fraction of the range
@@ -196,7 +196,10 @@ class RungGPSampler(WholeSampler):
         return best_first(last)[0] if len(last) else None
 
     def _first_untried(self, points: Array, most: int, tried: set[bytes]) -> Array:
-        """The points of the first configurations that the space allows and no trial has, each once."""
+        """The points of the first configurations that the space allows and no trial has, each once.
+
+        Equal configurations have equal points, to the last bit.
+        """
 
         def new() -> Iterator[Array]:
             known = set(tried)
