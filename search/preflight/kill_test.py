@@ -61,7 +61,7 @@ class Moment:
     """When a search is killed, by the trials and reports in its files."""
 
     events: int | None  # trials begun plus reports made by then; None: while it starts
-    seconds: float  # after that
+    seconds: float  # after that; while it starts, at its first report at the latest
     at_once: bool  # whether the search continues at once, or after all processes of the killed one ended
 
     def __str__(self) -> str:
@@ -387,18 +387,20 @@ def _through_kills(
     for moment in [*chosen, None]:
         aim = "the end" if moment is None else f"kill {len(met) + 1} of {len(chosen)}"
         began = time.monotonic()
-        before = sum(search.progress())
+        before = search.progress()
         process = search.start()
         reached: float | None = None  # when the event of the kill was reached
         while process.poll() is None:
-            now, done = time.monotonic(), sum(search.progress())
+            now, progress = time.monotonic(), search.progress()
+            done = sum(progress)
             watch(f"killed search: to {aim}", done, calm.events)
             if moment is not None:
                 # Each process adds at least one event, so that the search ends.
-                enough = moment.events is None or done >= max(moment.events, before + 1)
+                enough = moment.events is None or done >= max(moment.events, sum(before) + 1)
                 if reached is None and enough:
                     reached = now
-                if reached is not None and now >= reached + moment.seconds:
+                has_started = moment.events is None and progress[1] > before[1]
+                if reached is not None and (has_started or now >= reached + moment.seconds):
                     process.kill()
                     process.wait()
                     trials, reports = search.progress()

@@ -5,6 +5,7 @@ python ranks_of_runs.py '[{"strategy": ..., "objective": ..., "params": ..., "fo
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import math
@@ -109,6 +110,7 @@ def trained(asked: dict[str, Any]) -> list[list[float]]:
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(150, exit=True)  # where it hangs, if it does
     torch.set_num_threads(1)
     join_ranks("ddp")
     found = [trained(asked) for asked in json.loads(sys.argv[1])]

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from hpsearch.search.preflight import pack_test as packs
 from hpsearch.search.preflight.kill_test import (
     Kill,
     KillTestResult,
+    Moment,
     exact,
     facts,
     first_difference,
@@ -365,11 +367,17 @@ def test_what_is_left_behind_fails_an_exact_test() -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_search_is_exact(cli: Cli) -> None:
+def test_a_killed_search_is_exact(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*asked: Any) -> list[Moment]:  # as when the undisturbed search was slow
+        return [replace(each, seconds=1e3) if each.events is None else each for each in moments(*asked)]
+
+    monkeypatch.setattr("hpsearch.search.preflight.kill_test.moments", late)
     before = sorted(os.listdir())
     code, outcome, said = kill_test(cli)
     assert (code, outcome["verdict"], outcome["difference"], outcome["left"]) == (0, "exact", None, [])
     assert len(outcome["kills"]) == 2 and not any(kill["left"] for kill in outcome["kills"])
+    (early,) = (kill for kill in outcome["kills"] if kill["moment"] == "while it starts")
+    assert 0 < early["reports"] < 24
     assert (outcome["trials"], outcome["not_compared"]) == (3, [])
     assert "killed search: to kill 2 of 2" in said
     assert {*os.listdir()} - {*before} <= {"__pycache__"}
