@@ -2,7 +2,8 @@
 
     pip install 'hpsearch[bench-search]' && pip install --no-deps syne-tune==0.14.2
     python benchmarks/search.py [--data FOLDER] [--suites SUITE ...] [--tasks dev|judge|all|NAME ...]
-        [--seeds 10] [--workers 1 4] [--budgets 5 10 20] [--only CONTESTANT ...] [--environments FOLDER]
+        [--seeds 10] [--first-seed 0] [--workers 1 4] [--budgets 5 10 20] [--only CONTESTANT ...]
+        [--environments FOLDER]
         [--out runs.csv] [--jobs 2] [--each-task] [--no-default] [--curves curves.html]
 
 The clock is simulated: an epoch costs every search one unit of time on one worker, and a paused trial resumes
@@ -401,7 +402,7 @@ def compare(options: argparse.Namespace) -> int:
     plans = [
         Plan(name, task, seed, workers, not options.no_default, budget)
         for workers in options.workers
-        for seed in range(options.seeds)
+        for seed in range(options.first_seed, options.first_seed + options.seeds)
         for task in tasks
         for name in names
         for budget in (budgets if CONTESTANTS[name].told else budgets[-1:])
@@ -435,6 +436,7 @@ def main() -> None:
     )
     parser.add_argument("--tasks", nargs="+", default=["dev"], metavar="NAME")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--budgets", type=int, nargs="+", default=[5, 10, 20], help="in full training runs")
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, metavar="CONTESTANT")
