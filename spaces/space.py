@@ -58,7 +58,7 @@ class Space:
         self._text = sum(10 + len(expression.text) for expression in expressions)
         self._text += TEXT_OF_A_PARAMETER * len(self.parameters)
         self._shares: dict[int, float] = {}  # by seed
-        self._is_free = not expressions and limit is None  # no configuration is refused
+        self.refuses_nothing = not expressions and limit is None  # no configuration is refused
 
     def resolve(self, suggest: Suggest) -> dict[str, Any]:
         """A configuration in the order of the file, with one suggestion for each active searched parameter.
@@ -149,7 +149,7 @@ class Space:
 
     def feasible_share(self, seed: int = 0) -> float:
         """The share of random configurations that satisfies the constraints and has all its values."""
-        if self._is_free:
+        if self.refuses_nothing:
             return 1.0
         if seed not in self._shares:
             rng, samples = random.Random(seed), self._affordable(SHARE_DRAWS)
@@ -199,7 +199,7 @@ class Space:
     @cached_property
     def is_plain(self) -> bool:
         """Whether every combination of values is a configuration, with all its parameters."""
-        return self._is_free and all(p.when is None for p in self.parameters.values())
+        return self.refuses_nothing and all(p.when is None for p in self.parameters.values())
 
     @cached_property
     def _points(self) -> int | None:
@@ -241,7 +241,7 @@ class Space:
             if parameter.values() is None:
                 yield f"parameters.{name}", "a grid needs values that can be listed; add a step or a factor"
         most = self._affordable(LARGEST_WALKED)
-        if not self._is_free and (self._points or 0) > most:
+        if not self.refuses_nothing and (self._points or 0) > most:
             message = f"the grid has {self._points:,} points before the expressions leave some out"
             yield "search.sampler", f"{message}, but at most {most:,} can be tried; use another sampler"
 
@@ -290,7 +290,7 @@ class Space:
         """Whether the parameter exists; one that depends on a missing parameter does not."""
         if isinstance(parameter.when, dict):
             wanted = parameter.when.items()
-            return all(other in config and _listed(config[other], values) for other, values in wanted)
+            return all(other in config and is_wanted(config[other], values) for other, values in wanted)
         if name in self._conditions:
             condition = self._conditions[name]
             known = condition.names <= config.keys()
@@ -356,7 +356,7 @@ def _drawn_by(rng: random.Random) -> Suggest:
     return lambda _, parameter: parameter.sample(rng)
 
 
-def _listed(value: Any, wanted: Any) -> bool:
+def is_wanted(value: Any, wanted: Any) -> bool:
     """Whether a condition's value, or one in its list, is this one; `true` is not 1 here."""
     values = wanted if isinstance(wanted, list) else [wanted]
     return any(value == one and isinstance(value, bool) is isinstance(one, bool) for one in values)

@@ -137,5 +137,6 @@ def _end(parameter: Range | Choice, value: Any) -> End | None:
     if isinstance(parameter, Choice):
         least, largest = min(parameter.choices), max(parameter.choices)
         return "lower" if value == least else "upper" if value == largest else None
-    place = UnitAxis(parameter).coordinate(value)
+    lower, here, upper = map(UnitAxis(parameter).coordinate, (parameter.min, value, parameter.max))
+    place = (here - lower) / (upper - lower)
     return "lower" if place <= OUTERMOST else "upper" if place >= 1 - OUTERMOST else None

@@ -106,8 +106,11 @@ def standardised(y: Array) -> Array:
     if (largest := np.abs(y).max()) > MAX_SQUARABLE:
         y = y / largest
     middle = float(np.median(y))
-    clipped = np.minimum(y, middle + 2 * (middle - y.min()))
-    standard: Array = (clipped - clipped.mean()) / (clipped.std() + 1e-12)
+    reach = middle - y.min()
+    if reach == 0:  # more than half of the values are the best
+        return np.zeros(len(y))
+    relative = (np.minimum(y, middle + 2 * reach) - middle) / reach
+    standard: Array = (relative - relative.mean()) / relative.std()
     return standard
 
 

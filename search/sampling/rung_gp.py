@@ -7,9 +7,10 @@ look good to every model.
 
 | proposals | source |
 |---|---|
-| the first `n_startup_trials` | a Sobol sequence, scrambled by the seed; some near a stated prior |
+| a share that falls, but not to 0 | near the stated priors, if there are any |
+| of the others, the first `n_startup_trials` | a Sobol sequence, scrambled by the seed |
 | then `MODEL_SHARE` | the models |
-| the others | the sequence again, which does not share the models' errors |
+| the rest | the sequence again, which does not share the models' errors |
 
 Each proposal depends only on the study's seed, the trial's number and the trials so far, so an interrupted
 search continues as if it had not been interrupted.
@@ -18,7 +19,7 @@ search continues as if it had not been interrupted.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -35,7 +36,7 @@ from ..scheduling.rungs import rung_steps
 from ..trials.seeds import derived_seed
 from .gaussian_process import Array, GaussianProcess, Indices, log_expected_improvement, standardised
 from .unit_cube import UnitCube
-from .whole_sampler import MAX_PROPOSALS, WholeSampler
+from .whole_sampler import MAX_PROPOSALS, MAX_REPEATS, WholeSampler
 
 MODEL_SHARE = 0.85  # of the later proposals
 MIN_MODEL_VALUES = 6  # that a rung needs for a model
@@ -47,6 +48,7 @@ REFINEMENTS = ((10, 50), (5, 60), (3, 60), (2, 60), (1, 60))  # near the best: p
 COMPARED_AT_LAST = 10  # points, scored anew without parameters that their configurations lack
 PRIOR_SHARE = {"low": 0.15, "medium": 0.25, "high": 0.5}  # of proposals near a prior, at first
 PRIOR_HALF_LIFE, MIN_PRIOR_FADING = 20, 0.2  # trials in which the share halves; the factor at which it stays
+SEQUENCE_DRAWS = 64  # at most, of the sequence for each point of the startup, if the space refuses some
 PRIOR_SPREAD = {"low": 0.3, "medium": 0.2, "high": 0.1}  # as a fraction of the range
 
 
@@ -57,6 +59,7 @@ class RungGPSampler(WholeSampler):
         super().__init__(spec)
         self._cube = UnitCube(spec.space)
         self._startup = max(1, spec.search.startup_trials or 0)  # without a trial there is nothing to model
+        self._allowed: list[Array] = []  # the first points of the sequence that the space does not refuse
         self._kept: dict[int, tuple[FrozenTrial, tuple[Array, Array]]] = {}  # by number, see `_observed`
         last = spec.early_stopping.max  # above all rungs
         self._steps = rung_steps(spec) + ([] if last is None else [last])  # empty if only ends compare
@@ -65,34 +68,36 @@ class RungGPSampler(WholeSampler):
         others = search_trials(study._get_trials(deepcopy=False))  # of all brackets
         trials = [t for t in others if t.params and t.number != trial.number]
         rng = np.random.default_rng(derived_seed(self._spec.search.seed, "sampler", trial.number))
-        number = len(trials)
-        point, by = self._proposed(trials, number, rng)
+        points, by = self._proposed(trials, rng)
         given = self.given(trial)
 
         def proposals() -> Iterator[Suggest]:
-            coordinates = point
-            for _ in range(MAX_PROPOSALS):
-                yield self._cube.suggester(coordinates, given)
-                coordinates = rng.random(self._cube.dimensions)  # also after the last: `rng` draws below
+            nonlocal by
+            for point in points:
+                yield self._cube.suggester(point, given)
+            by = f"drawn at random; refused or tried first: {by}"
+            while True:
+                yield self._cube.suggester(rng.random(self._cube.dimensions), given)
 
-        labels = self.first_new(study, trial, given, proposals(), rng.integers)
+        labels = self.first_new(study, trial, given, islice(proposals(), MAX_PROPOSALS), rng.integers)
         study._storage.set_trial_system_attr(trial._trial_id, SUGGESTED_BY, by)
         return labels
 
     def _proposed(
-        self, trials: Sequence[FrozenTrial], number: int, rng: np.random.Generator
-    ) -> tuple[Array, str]:
-        """A point for the next trial after `number` others, and its source in words."""
+        self, trials: Sequence[FrozenTrial], rng: np.random.Generator
+    ) -> tuple[Iterable[Array], str]:
+        """Points for the next trial, the best first, and their source in words."""
+        number = len(trials)
         start = self._sequence(number)
-        near = self._near_prior(start, number, rng)
-        if near is not None:
+        if leaning := self._leaning(number, rng):
+            near = (self._near_priors(start, leaning, rng) for _ in range(MAX_REPEATS))
             return near, "drawn near the prior"
         if number >= self._startup and rng.random() < MODEL_SHARE:
             with self._one_thread.limit(limits=1):
                 modelled = self._modelled(trials, rng)
             if modelled is not None:
-                return modelled
-        return start, f"point {number + 1} of the quasi-random sequence"
+                return [modelled[0]], modelled[1]
+        return [start], f"point {number + 1} of the quasi-random sequence"
 
     @functools.cached_property
     def _one_thread(self) -> ThreadpoolController:
@@ -103,34 +108,51 @@ class RungGPSampler(WholeSampler):
         return ThreadpoolController()
 
     def _sequence(self, number: int) -> Array:
-        from scipy.stats import qmc  # takes half a second, and only this sampler needs it
-
-        seed = derived_seed(self._spec.search.seed, "sequence")
-        sequence = qmc.Sobol(self._cube.dimensions, scramble=True, rng=np.random.default_rng(seed))
+        """A point of the quasi-random sequence; in the startup, of those of its points that are allowed."""
+        if number < self._startup and not self._space.refuses_nothing:
+            self._allowed += islice(self._allowed_draws, max(0, number + 1 - len(self._allowed)))
+            if number < len(self._allowed):
+                return self._allowed[number]
+        sequence = self._whole_sequence()
         if number:
             sequence.fast_forward(number)
         point: Array = sequence.random(1)[0]
         return point
 
-    def _near_prior(self, point: Array, number: int, rng: np.random.Generator) -> Array | None:
-        """`point` with parameters redrawn near their priors; None if this proposal does not use the priors.
+    @functools.cached_property
+    def _allowed_draws(self) -> Iterator[Array]:
+        sequence = self._whole_sequence()
+        return self._of_allowed(sequence.random(1)[0] for _ in range(SEQUENCE_DRAWS * self._startup))
 
-        The share of such proposals falls, so that a wrong prior costs little (as in PriorBand, Mallik et al.
+    def _whole_sequence(self) -> Any:
+        from scipy.stats import qmc  # takes half a second, and only this sampler needs it
+
+        seed = derived_seed(self._spec.search.seed, "sequence")
+        return qmc.Sobol(self._cube.dimensions, scramble=True, rng=np.random.default_rng(seed))
+
+    def _leaning(self, number: int, rng: np.random.Generator) -> list[str]:
+        """The parameters that this proposal draws near their priors: of many proposals, none.
+
+        The share of the others falls, so that a wrong prior costs little (as in PriorBand, Mallik et al.
         2023).
         """
         fading = max(0.5 ** (number / PRIOR_HALF_LIFE), MIN_PRIOR_FADING)
         chance = rng.random()
+        priors = {name: p.prior for name, p in self._space.searched.items() if p.prior is not None}
+        return [name for name, prior in priors.items() if chance < PRIOR_SHARE[prior.confidence] * fading]
+
+    def _near_priors(self, point: Array, leaning: Iterable[str], rng: np.random.Generator) -> Array:
+        """The point with these parameters drawn near their priors."""
         near = point.copy()
-        for index, (name, parameter) in enumerate(self._space.searched.items()):
-            prior = parameter.prior
-            if prior is None or chance >= PRIOR_SHARE[prior.confidence] * fading:
-                continue
-            at = self._cube.point({name: prior.at})[index]
+        for name in leaning:
+            parameter = self._space.searched[name]
+            assert parameter.prior is not None
+            index, at = self._cube.place(name, parameter.prior.at)
             if isinstance(parameter, Choice):
                 near[index] = at if rng.random() < 0.5 else rng.random()
             else:
-                near[index] = _within(at + PRIOR_SPREAD[prior.confidence] * rng.standard_normal())
-        return None if np.array_equal(near, point) else near
+                near[index] = _within(at + PRIOR_SPREAD[parameter.prior.confidence] * rng.standard_normal())
+        return near
 
     def _modelled(self, trials: Sequence[FrozenTrial], rng: np.random.Generator) -> tuple[Array, str] | None:
         """The point of the best expected improvement at all rungs, and why; None if there is no model."""
@@ -203,14 +225,14 @@ class RungGPSampler(WholeSampler):
 
         def new() -> Iterator[Array]:
             known = set(tried)
-            for point in points if self._space.is_plain else self._of_allowed(points):
+            for point in points if self._cube.snaps_to_configs else self._of_allowed(points):
                 if (key := point.tobytes()) not in known:
                     known.add(key)
                     yield point
 
         return np.array(list(islice(new(), most)))
 
-    def _of_allowed(self, points: Array) -> Iterator[Array]:
+    def _of_allowed(self, points: Iterable[Array]) -> Iterator[Array]:
         """The points of the configurations that the space allows."""
         for point in points:
             config, refused = self._space.proposed(self._cube.suggester(point))
@@ -242,15 +264,15 @@ class RungGPSampler(WholeSampler):
     def _losses(self, trial: FrozenTrial) -> Array:
         """The loss of a trial at each rung.
 
-        NaN at rungs that it has not reached. Infinite at all rungs if it cannot be trained, even if it looked
-        good at some: otherwise the models would propose similar ones again.
+        NaN at rungs that it has not reached; a complete trial has reached the last one, even if its own rule
+        ended it early. Infinite at all rungs if it cannot be trained, even if it looked good at some: the
+        models would propose similar ones again.
         """
         if unusable(trial):
             return np.full(max(1, len(self._steps)), np.inf)
-        if self._steps:
-            values = [value_at(trial, step) for step in self._steps]
-        else:
-            values = [trial.value if trial.state == TrialState.COMPLETE else None]
+        values = [value_at(trial, step) for step in self._steps] or [None]
+        if values[-1] is None and trial.state == TrialState.COMPLETE:
+            values[-1] = trial.value
         return np.array([np.nan if value is None else self._spec.loss(value) for value in values])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -90,12 +91,17 @@ def test_the_improvement_does_not_underflow() -> None:
     assert np.isfinite(found).all() and (np.diff(found) < 0).all()
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e160, 1.7e308 / 4])
+@pytest.mark.parametrize("scale", [1e-300, 1e-14, 1.0, 1e160, 1.7e308 / 4])
 def test_values_of_any_size_are_standardised(scale: float) -> None:
     """Warnings, such as of an overflow, are errors here."""
-    found = standardised(scale * np.array([-4.0, 1.0, 2.0, 4.0]))
-    assert np.isfinite(found).all() and found.mean() == pytest.approx(0.0, abs=1e-12)
-    assert found.std() == pytest.approx(float(scale > 1e-300))
+    values = np.array([-4.0, 1.0, 2.0, 4.0])
+    found = standardised(scale * values)
+    assert found.mean() == pytest.approx(0.0, abs=1e-12) and found.std() == pytest.approx(1.0)
+    assert found == pytest.approx(standardised(values))
+
+
+def test_values_of_which_most_are_the_best_are_all_0() -> None:
+    assert standardised(np.array([1.0, 1.0, 1.0, 2.0])).tolist() == [0.0] * 4
 
 
 def test_an_outlier_does_not_make_the_other_values_alike() -> None:
@@ -135,22 +141,75 @@ def test_a_point_is_its_configuration_and_a_configuration_its_point(seed: int) -
     )
 
 
+CHAIN = {
+    "warm": {"value": True, "when": {"schedule": "cosine"}},
+    "cycles": {"min": 1, "max": 4, "when": {"warm": True}},
+    "decay": {"min": 0.0, "max": 1.0, "when": {"cycles": [2, 3], "layers": [1, 2, 3, 4, 5]}},
+}
+
+
 @given(st.integers(0, 10**6))
 def test_snapped_points_are_those_of_the_nearest_configurations(seed: int) -> None:
     from hpsearch.spaces import Spec
 
-    always = {"warmup": {"min": 0.0, "max": 0.5}, "tokens": {"min": 1, "max": 10**6}}
+    parameters = {**SPACE, **CHAIN, "tokens": {"min": 1, "max": 10**6}}
     spec = Spec.from_json(
-        {"version": 1, "name": "s", "objective": "a:b", "metric": "m", "parameters": {**SPACE, **always}}
+        {"version": 1, "name": "s", "objective": "a:b", "metric": "m", "parameters": parameters}
     )
-    assert spec.space.is_plain
     cube = UnitCube(spec.space)
-    long = [name in ("learning_rate", "warmup", "tokens") for name in spec.space.searched]
+    assert cube.snaps_to_configs
     points = np.random.default_rng(seed).random((20, cube.dimensions))
     for point, snapped in zip(points, cube.snapped(points), strict=True):
         config = spec.space.resolve(cube.suggester(point))
         assert spec.space.resolve(cube.suggester(snapped)) == config
+        long = [name in config and name in LONG for name in spec.space.searched]
         assert snapped == pytest.approx(np.where(long, point, cube.point(config)))
+
+
+LONG = ("learning_rate", "warmup", "decay", "tokens")
+
+
+@pytest.mark.parametrize(
+    ("changes", "exact"),
+    [
+        ({}, True),
+        ({"constraints": ["layers < 5"]}, False),
+        ({"parameters": {**SPACE, "twice": {"expr": "2 * layers"}}}, False),
+        ({"parameters": {**SPACE, "y": {"min": 0.0, "max": 1.0, "when": "layers > 5"}}}, False),
+        (
+            {
+                "parameters": {
+                    **SPACE,
+                    "n": {"min": 1, "max": 10**6},
+                    "y": {"min": 0, "max": 1, "when": {"n": 7}},
+                }
+            },
+            False,
+        ),
+    ],
+    ids=["values decide", "constraint", "expression", "condition in words", "too many values to list"],
+)
+def test_snapped_points_may_be_no_configurations(
+    make_spec: Any, changes: dict[str, Any], exact: bool
+) -> None:
+    spec = make_spec(**({"parameters": SPACE} | changes))
+    assert UnitCube(spec.space).snaps_to_configs is exact
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"min": 8, "max": 64, "factor": 2},
+        {"min": 0.0, "max": 0.15, "step": 0.05},
+        {"min": 1, "max": 4},
+        [1, 2, 4, 8],
+    ],
+)
+def test_every_value_has_as_much_room(make_spec: Any, written: Any) -> None:
+    space = make_spec(parameters={"x": written}).space
+    cube = UnitCube(space)
+    drawn = [space.resolve(cube.suggester(np.array([(n + 0.5) / 400])))["x"] for n in range(400)]
+    assert set(Counter(drawn).values()) == {100}
 
 
 def test_values_without_an_order_are_all_as_far_apart_as_the_ends_of_a_range(make_spec: Any) -> None:
@@ -183,7 +242,10 @@ def test_a_point_is_the_nearest_value_of_its_range(written: dict[str, Any], at: 
     )
     parameter = spec.parameters["x"]
     assert isinstance(parameter, Range)
-    ends = [parameter.min, parameter.max]
+    half = 0.0 if parameter.count is None else 0.5 * (parameter.step or 1)
+    ends = [parameter.min - half, parameter.max + half]  # so that each value has as much room
+    if parameter.factor:
+        ends = [parameter.min / parameter.factor**0.5, parameter.max * parameter.factor**0.5]
     if parameter.log or parameter.factor:
         raw = math.exp(np.interp(at, [0, 1], np.log(ends)))
     else:

@@ -166,6 +166,39 @@ def test_constraints_and_conditions_hold_for_every_proposal(make_spec: Any) -> N
     assert late["b"] > 3 * late["a"]
 
 
+def test_the_startup_takes_the_points_of_the_sequence_that_are_allowed(make_spec: Any) -> None:
+    spec = make_spec(
+        parameters=BOX, constraints=["x0 + x1 < 0.4"], search={"sampler": "rung_gp"}, early_stopping=STOPPING
+    )
+    trials = proposals(spec, trials=STARTUP)
+    assert all(t.system_attrs[SUGGESTED_BY].startswith("point ") for t in trials)
+    free = make_spec(parameters=BOX, search={"sampler": "rung_gp", "n_startup_trials": 500})
+    whole = run(free, bowl, 400).get_trials()
+    allowed = [t.params for t in whole if t.params["x0"] + t.params["x1"] < 0.4]
+    assert [t.params for t in trials] == allowed[:STARTUP]
+
+
+def test_a_proposal_near_a_prior_that_is_refused_is_drawn_again(make_spec: Any) -> None:
+    prior = {"at": 0.5, "confidence": "high"}
+    spec = make_spec(
+        parameters=BOX | {"x0": {"min": 0.0, "max": 1.0, "prior": prior}},
+        constraints=["x0 < 0.5"],
+        search={"sampler": "rung_gp"},
+        early_stopping=STOPPING,
+    )
+    near = [t for t in proposals(spec, trials=60) if t.system_attrs[SUGGESTED_BY] == "drawn near the prior"]
+    assert len(near) > 5 and statistics.median(t.params["x0"] for t in near) > 0.35
+
+
+def test_a_trial_drawn_at_random_says_so(make_spec: Any) -> None:
+    spec = make_spec(
+        parameters={"x": {"min": 0, "max": 99}}, constraints=["x == 7"], search={"sampler": "rung_gp"}
+    )
+    assert proposals(spec, trials=2)[1].system_attrs[SUGGESTED_BY] == (
+        "drawn at random; refused or tried first: point 2 of the quasi-random sequence"
+    )
+
+
 @pytest.mark.parametrize("fails", [False, True], ids=["diverges", "fails"])
 @pytest.mark.parametrize("breaks_at", [1, 3], ids=["at once", "after it looked best at a rung"])
 def test_it_avoids_untrainable_configurations(make_spec: Any, breaks_at: int, fails: bool) -> None:
@@ -211,7 +244,11 @@ def test_a_prior_shapes_the_start_and_fades(make_spec: Any, confidence: str, lea
     assert statistics.median(t.params["x0"] for t in near) == pytest.approx(0.8, abs=0.15)
 
 
-@pytest.mark.parametrize("stopping", [{"method": "none"}, {"method": "median"}, {"method": "none", "max": 9}])
+@pytest.mark.parametrize(
+    "stopping",
+    [{"method": "none"}, {"method": "median"}, {"method": "none", "max": 9}, {"method": "median", "max": 10}],
+    ids=["none", "median", "it reports at the last step", "its last report is before that"],
+)
 def test_it_needs_no_rungs(make_spec: Any, stopping: dict[str, Any]) -> None:
     spec = make_spec(parameters=BOX, search={"sampler": "rung_gp"}, early_stopping=stopping)
     study = optuna.create_study(sampler=make_sampler(spec))
