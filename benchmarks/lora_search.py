@@ -179,10 +179,12 @@ def trained(task: tuple[dict[str, Any], int]) -> float:
 
 
 def interval(differences: Sequence[float]) -> str:
-    """A mean with Student's 95% interval."""
+    """A mean with Student's 95% interval, where there is one."""
     count, mean = len(differences), statistics.mean(differences)
     if count < 2:
         return f"{mean:+.4f} (one seed, no interval)"
+    if not all(map(math.isfinite, differences)):
+        return f"{mean:+.4f} (a winner diverged, no interval)"
     half = float(stdtrit(count - 1, 0.975)) * statistics.stdev(differences) / math.sqrt(count)
     return f"{mean:+.4f} ({mean - half:+.4f} to {mean + half:+.4f})"
 

@@ -50,8 +50,9 @@ from hpsearch.search import open_study
 from hpsearch.search.preflight.objective import load_space
 from hpsearch.search.sampling.distributions import distributions, suggest
 from hpsearch.search.trials.configuration import config_of
-from hpsearch.spaces import Spec
+from hpsearch.spaces import Choice, Range, Spec
 from hpsearch.spaces.stopping import Rungs
+from hpsearch.storage.trial_attrs import search_trials
 
 Array = NDArray[np.float64]
 Config = dict[str, Any]
@@ -196,7 +197,12 @@ class Optuna(contestants.Optuna):  # type: ignore[misc]  # mypy does not follow 
 
     def next(self) -> Job:
         trial = self._study.ask(distributions(self._space))
-        return Job(trial, self._space.resolve(lambda name, parameter: suggest(trial, name, parameter)))
+
+        def suggested(name: str, parameter: Range | Choice) -> Any:
+            value = suggest(trial, name, parameter)  # Optuna has no ranges with a factor
+            return parameter.snap(value) if isinstance(parameter, Range) else value
+
+        return Job(trial, self._space.resolve(suggested))
 
 
 class Finishing:
@@ -270,7 +276,7 @@ def record(database: str) -> None:
     with NEAR.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*names, *(f"loss_{place}" for place in PLACES)])
-        for trial in study.all_trials:
+        for trial in search_trials(study.all_trials):  # not those that confirm
             config = config_of(study.spec, trial)
             losses = [f"{trial.intermediate_values[place]:.5f}" for place in PLACES.tolist()]
             writer.writerow([*(config[name] for name in names), *losses])
@@ -279,7 +285,7 @@ def record(database: str) -> None:
 def compare(names: Iterable[str], searches: range, trainings: int) -> None:
     """Run all searches of all variants, and print a row for each."""
     print(f"{len(searches)} searches of {trainings} trainings; losses in nats per byte")
-    print(f"{'':26}{'winner':>24}{'median':>9}{'difference':>28}{'trials':>8}{'finished':>9}")
+    print(f"{'':26}{'winner':>24}{'median':>9}{'difference':>29}{'trials':>8}{'finished':>9}")
     first: list[float] = []
     search = functools.partial(one, Curves(recorded()), trainings)
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
@@ -294,7 +300,7 @@ def compare(names: Iterable[str], searches: range, trainings: int) -> None:
             ]
             print(
                 f"{name:26}{interval(winners)[1:].replace('+', ''):>24}{statistics.median(winners):9.4f}"
-                f"{told:>28}{means[0]:8.1f}{means[1]:9.1f}",
+                f"{told:>29}{means[0]:8.1f}{means[1]:9.1f}",
                 flush=True,
             )
 

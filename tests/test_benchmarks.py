@@ -1031,6 +1031,25 @@ def test_a_simulated_curve_agrees_with_those_that_were_recorded(monkeypatch: pyt
     assert one(elsewhere)[-1] == curves.drawn(0)(elsewhere)[-1] != other(elsewhere)[-1]
 
 
+def test_simulated_optuna_trains_what_the_space_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    simulated = benchmark("lora_simulated")
+    spec = simulated.space({}, 0, 18)
+    search = simulated.Optuna(
+        spec, sys.modules["contestants"].Task({}, 12, None, None, None, dict), 0, told=True
+    )
+    configs = [search.next().config for _ in range(20)]
+    assert all(spec.space.violated(config) is None for config in configs)
+    assert {config["lora_r"] for config in configs} <= set(spec.parameters["lora_r"].values())
+
+
+def test_a_winner_that_diverged_leaves_no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    interval = benchmark("lora_search").interval
+    assert interval([1.0, math.inf]) == "+inf (a winner diverged, no interval)"
+    assert interval([1.0, 3.0]) == "+2.0000 (-10.7062 to +14.7062)"
+
+
 def test_instruction_rows_ask_for_docstrings(recorder: Any) -> None:
     rows = list(itertools.islice(recorder.instruction_rows(), 300))
     assert all(prompt_and_text(row, None)[1] == row["output"] for row in rows)
