@@ -48,7 +48,7 @@ REFINEMENTS = ((10, 50), (5, 60), (3, 60), (2, 60), (1, 60))  # near the best: p
 COMPARED_AT_LAST = 10  # points, scored anew without parameters that their configurations lack
 PRIOR_SHARE = {"low": 0.15, "medium": 0.25, "high": 0.5}  # of proposals near a prior, at first
 PRIOR_HALF_LIFE, MIN_PRIOR_FADING = 20, 0.2  # trials in which the share halves; the factor at which it stays
-SEQUENCE_DRAWS = 64  # at most, of the sequence for each point of the startup, if the space refuses some
+BLOCK, MAX_BLOCKS = 2**16, 64  # of the sequence: as many points as fill the cube evenly
 PRIOR_SPREAD = {"low": 0.3, "medium": 0.2, "high": 0.1}  # as a fraction of the range
 
 
@@ -59,7 +59,6 @@ class RungGPSampler(WholeSampler):
         super().__init__(spec)
         self._cube = UnitCube(spec.space)
         self._startup = max(1, spec.search.startup_trials or 0)  # without a trial there is nothing to model
-        self._allowed: list[Array] = []  # the first points of the sequence that the space does not refuse
         self._kept: dict[int, tuple[FrozenTrial, tuple[Array, Array]]] = {}  # by number, see `_observed`
         last = spec.early_stopping.max  # above all rungs
         self._steps = rung_steps(spec) + ([] if last is None else [last])  # empty if only ends compare
@@ -68,12 +67,12 @@ class RungGPSampler(WholeSampler):
         others = search_trials(study._get_trials(deepcopy=False))  # of all brackets
         trials = [t for t in others if t.params and t.number != trial.number]
         rng = np.random.default_rng(derived_seed(self._spec.search.seed, "sampler", trial.number))
-        points, by = self._proposed(trials, rng)
-        given = self.given(trial)
+        given, by = self.given(trial), ""
 
         def proposals() -> Iterator[Suggest]:
             nonlocal by
-            for point in points:
+            for point, source in self._proposed(trials, rng):
+                by = source
                 yield self._cube.suggester(point, given)
             by = f"drawn at random; refused or tried first: {by}"
             while True:
@@ -85,19 +84,24 @@ class RungGPSampler(WholeSampler):
 
     def _proposed(
         self, trials: Sequence[FrozenTrial], rng: np.random.Generator
-    ) -> tuple[Iterable[Array], str]:
-        """Points for the next trial, the best first, and their source in words."""
+    ) -> Iterator[tuple[Array, str]]:
+        """Points for the next trial and their sources in words, until one is neither refused nor tried."""
         number = len(trials)
-        start = self._sequence(number)
+        sequence = self._sequence(number)
+        start = next(sequence)
         if leaning := self._leaning(number, rng):
-            near = (self._near_priors(start, leaning, rng) for _ in range(MAX_REPEATS))
-            return near, "drawn near the prior"
+            for _ in range(MAX_REPEATS):
+                yield self._near_priors(start, leaning, rng), "drawn near the prior"
+            return
         if number >= self._startup and rng.random() < MODEL_SHARE:
             with self._one_thread.limit(limits=1):
                 modelled = self._modelled(trials, rng)
             if modelled is not None:
-                return [modelled[0]], modelled[1]
-        return [start], f"point {number + 1} of the quasi-random sequence"
+                yield modelled
+                return
+        yield start, f"point {number + 1} of the quasi-random sequence"
+        for block, point in enumerate(sequence, start=1):
+            yield point, f"point {number + block * BLOCK + 1} of the quasi-random sequence"
 
     @functools.cached_property
     def _one_thread(self) -> ThreadpoolController:
@@ -107,28 +111,17 @@ class RungGPSampler(WholeSampler):
         """
         return ThreadpoolController()
 
-    def _sequence(self, number: int) -> Array:
-        """A point of the quasi-random sequence; in the startup, of those of its points that are allowed."""
-        if number < self._startup and not self._space.refuses_nothing:
-            self._allowed += islice(self._allowed_draws, max(0, number + 1 - len(self._allowed)))
-            if number < len(self._allowed):
-                return self._allowed[number]
-        sequence = self._whole_sequence()
-        if number:
-            sequence.fast_forward(number)
-        point: Array = sequence.random(1)[0]
-        return point
-
-    @functools.cached_property
-    def _allowed_draws(self) -> Iterator[Array]:
-        sequence = self._whole_sequence()
-        return self._of_allowed(sequence.random(1)[0] for _ in range(SEQUENCE_DRAWS * self._startup))
-
-    def _whole_sequence(self) -> Any:
+    def _sequence(self, number: int) -> Iterator[Array]:
+        """A point of the quasi-random sequence, then others to take its place: each a block further on."""
         from scipy.stats import qmc  # takes half a second, and only this sampler needs it
 
         seed = derived_seed(self._spec.search.seed, "sequence")
-        return qmc.Sobol(self._cube.dimensions, scramble=True, rng=np.random.default_rng(seed))
+        sequence = qmc.Sobol(self._cube.dimensions, scramble=True, rng=np.random.default_rng(seed))
+        if number:
+            sequence.fast_forward(number)
+        for _ in range(MAX_BLOCKS):
+            yield sequence.random(1)[0]
+            sequence.fast_forward(BLOCK - 1)
 
     def _leaning(self, number: int, rng: np.random.Generator) -> list[str]:
         """The parameters that this proposal draws near their priors: of many proposals, none.
