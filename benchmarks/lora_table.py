@@ -40,7 +40,7 @@ from hpsearch.spaces import Choice, Range, Spec
 
 TABLE = Path(__file__).with_name("lora-curves")
 ABOUT = "about.json"  # beside the table: what the curves depend on, and the loss of each base alone
-SAMPLES, EVERY = 1800, 120  # of a run, and between two validations, as in spaces/lora.yaml
+SAMPLES, EVERY = 1800, 120  # of a run, as in spaces/lora.yaml, and between two validations
 PLACES = tuple(range(EVERY, SAMPLES + 1, EVERY))
 SHOWN = (120, 360, 720, 1080, 1440)
 BEST = 3  # configurations that are printed for each task
