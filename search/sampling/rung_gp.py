@@ -213,7 +213,7 @@ class RungGPSampler(WholeSampler):
     def _first_untried(self, points: Array, most: int, tried: set[bytes]) -> Array:
         """The points of the first configurations that the space allows and no trial has, each once.
 
-        Equal configurations have equal points, to the last bit.
+        Equal configurations have equal points, to the last bit, unless a range of steps is too long to list.
         """
 
         def new() -> Iterator[Array]:
