@@ -211,9 +211,11 @@ class Runs:
         self._header = [field.name for field in fields(Plan)] + ["seconds", "trials", "finished"]
         self._header += [f"best_{number}" for number in range(1, longest + 1)]
         self._made: dict[Plan, Run] = {}
-        if file is not None and file.exists():
-            with file.open(newline="") as stream:
-                header, *rows = csv.reader(stream)
+        found = file.read_bytes() if file is not None and file.exists() else b""
+        whole = found[: found.rfind(b"\n") + 1]  # a kill may have cut the last line
+        self._cut = len(whole) if whole != found else None
+        if whole:
+            header, *rows = csv.reader(whole.decode().splitlines())
             if header[: len(self._header)] != self._header:
                 raise WrongUse(f"--out: {file} was made for a shorter budget; name another file")
             self._header, longest = header, len(header) - len(self._header) + longest
@@ -225,7 +227,7 @@ class Runs:
 
     @property
     def contestants(self) -> list[str]:
-        """The contestants that have run."""
+        """The contestants that have runs."""
         made = {plan.contestant for plan in self._made}
         return [name for name in CONTESTANTS if name in made]
 
@@ -245,6 +247,9 @@ class Runs:
 
     def _write(self, row: Sequence[object]) -> None:
         if self._file is not None:
+            if self._cut is not None:
+                os.truncate(self._file, self._cut)
+                self._cut = None
             with self._file.open("a", newline="") as stream:
                 csv.writer(stream).writerow(row)
 
@@ -413,14 +418,18 @@ def compare(options: argparse.Namespace) -> int:
     on_the_way: dict[int, Table] = {}
     for workers in options.workers:
         mine = [plan for plan in plans if plan.workers == workers]
-        table = Table(names, made_by(runs, mine), regret)
+        made = made_by(runs, mine)
+        ran = [name for name in names if any(each.plan.contestant == name for each in made)]
+        table = Table(ran, made, regret)
         print(f"\n{len(table.tasks)} tasks, {options.seeds} seeds, {workers} worker{'s' * (workers > 1)}")
+        if out := [name for name in names if name not in ran]:
+            print(f"without {', '.join(out)}: no such runs")
         if table.left_out:
             print(f"without {table.left_out} of the tasks and seeds, which not all contestants have run")
         if table.cells:
             show(table, budgets, each_task=options.each_task)
             whole = [plan for plan in mine if plan.budget == budgets[-1]]
-            on_the_way[workers] = Table(names, made_by(runs, whole), regret)
+            on_the_way[workers] = Table(ran, made_by(runs, whole), regret)
     if options.curves is not None and on_the_way:
         draw(on_the_way, budgets[-1], options.curves)
     return failed

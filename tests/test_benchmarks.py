@@ -315,6 +315,49 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Any:
     return benchmark("search")
 
 
+def test_a_line_that_a_kill_has_cut_short_is_no_run(search: Any, tmp_path: Path) -> None:
+    file = tmp_path / "runs.csv"
+    file.touch()  # as a kill before the header leaves it
+    plans = [search.Plan("random", "near", seed, 1, False, 2) for seed in range(3)]
+    runs = search.Runs(file, 2)
+    for plan in plans[:2]:
+        runs.take(search.Run(plan, 0.5, 3, 2, (0.25, 0.125)))
+    file.write_bytes(cut := file.read_bytes()[:-4])
+    again = search.Runs(file, 2)
+    assert again.find(plans[0]).best == (0.25, 0.125) and again.find(plans[1]) is None
+    assert file.read_bytes() == cut, "who only shows it leaves it as it is"
+    again.take(search.Run(plans[2], 0.5, 3, 2, (0.5, 0.5)))
+    third = search.Runs(file, 2)
+    assert [third.find(plan) is not None for plan in plans] == [True, False, True]
+
+
+def test_searches_without_such_runs_are_named_and_do_not_empty_the_table(
+    search: Any, curves: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (curves / "runs.csv").write_text(
+        "contestant,task,seed,workers,default,budget,seconds,trials,finished,best_1\n"
+        "random,lcbench/near,0,1,False,1,0.1,1,1,0.5\n"
+        "ray-asha,lcbench/near,0,4,False,1,0.1,1,1,0.5\n"
+    )
+    command = [
+        "search.py",
+        "--data",
+        str(curves),
+        "--show",
+        "--out",
+        str(curves / "runs.csv"),
+        "--budgets",
+        "1",
+    ]
+    command += ["--seeds", "1", "--tasks", "lcbench/near", "--workers", "1", "--no-default"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit, match="0"):
+        search.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:3] == ["1 tasks, 1 seeds, 1 worker", "without ray-asha: no such runs"]
+    assert lines[5].split()[0] == "random"
+
+
 def test_searches_that_are_not_installed_are_left_out_loudly(
     search: Any, curves: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ from .files import CONFIG, NO_CONFIG, about, found, longest_row, not_found, read
 
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "n_embed")  # what models call their width
 MAX_WIDTH = 1_000_000  # above that of any real model
+SHORTEST_ROW = 2  # tokens: one to read, one to learn
 # Of the fit: a rate of full fine-tuning, how much higher that of LoRA is, and the width that both are for.
 FULL_RATE, LORA_FACTOR, FITTED_WIDTH = 5e-5, 10, 2000
 EXPONENTS = {"llama": ("Llama", 0.781), "qwen": ("Qwen", 0.0775)}  # by a part of a model's type
@@ -45,7 +46,7 @@ class ModelDefaults:
 def defaults_of(model: str) -> ModelDefaults:
     """What suits the model in a folder, or of an id in the hub's cache. Loads no framework.
 
-    Raises `ObjectiveError` if there is no such model, or its file does not say how wide it is.
+    Raises `ObjectiveError` if there is no such model, its file says no width, or it takes no rows.
     """
     with trainer_errors(), readable(model):
         if not model.strip():
@@ -60,9 +61,13 @@ def defaults_of(model: str) -> ModelDefaults:
         if width is None:
             needs = f"needs a whole number up to {MAX_WIDTH:,} as {', '.join(WIDTHS)}"
             raise ConfigError([f"model: {folder / CONFIG} says no width: {needs}"])
+        longest = longest_row(config)
+        if longest is not None and longest < SHORTEST_ROW:
+            needs = f"a row needs {SHORTEST_ROW}"
+            raise ConfigError([f"model: {folder / CONFIG} has places for {longest} token, but {needs}"])
     kind = _kind(config)
     rate, source = first_rate(kind, width)
-    return ModelDefaults(kind, width, task_of(config), longest_row(config), rate, source)
+    return ModelDefaults(kind, width, task_of(config), longest, rate, source)
 
 
 def _width(config: dict[str, Any]) -> int | None:

@@ -50,7 +50,7 @@ def _changes(model: str, found: ModelDefaults) -> dict[str, str]:
     head += "learning rates are first guesses, by the model's config.json; all else is as it ships."
     to_fill = f"{TO_FILL_IN}train_file (rows with {rows})\n" if rows else ""
     rate, low, high = (_short(found.learning_rate, decades) for decades in (0, -1, 1))
-    why = f"A decade on either side of {rate}: {found.source}."
+    why = f"A decade on either side of {rate}: {one_line(found.source)}."
     prior = f"prior: {{at: {rate}, confidence: medium}}"
     name = text_of({"value": model} if FOREIGN_FORM.search(model) else model)
     changes = {

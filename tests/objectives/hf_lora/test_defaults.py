@@ -118,6 +118,9 @@ def test_what_a_file_does_not_say_is_told_in_a_message(tmp_path: Path, subtests:
         ): "needs a whole number up to 1,000,000 as hidden_size, n_embd, d_model",
         written(tmp_path / "flag", {"dim": True}): "flag/config.json says no width",
         written(tmp_path / "wide", {"dim": 10**9}): "needs a whole number up to 1,000,000 as hidden_size",
+        written(
+            tmp_path / "short", {"dim": 8, "n_positions": 1}
+        ): "short/config.json has places for 1 token, but a row needs 2",
         "": "is empty, needs a folder",
         str(tmp_path / "empty"): "empty has no config.json: it is not the folder of a transformers model",
         str(tmp_path / "file"): "file is a file; name its folder",

@@ -84,6 +84,11 @@ def test_any_name_is_the_same_in_the_space(
     assert loads(space_of_model(model(LLAMA, name))).parameters["model"] == Constant(value=name)
 
 
+def test_whatever_a_model_calls_its_type_stays_in_the_comment(model: Any) -> None:
+    text = space_of_model(model({"model_type": "a\u2028b: c\n# d", "hidden_size": 64}))
+    assert loads(text).parameters["model"] == Constant(value="mine") and "\\u2028b:" in text
+
+
 def test_a_model_is_for_an_objective_that_takes_one(model: Any) -> None:
     given = model(LLAMA)
     with pytest.raises(UsageError, match="the space of lora has no parameter model; that of hf_lora has one"):
