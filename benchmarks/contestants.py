@@ -3,8 +3,9 @@
 hpsearch is the real driver with a real study in SQLite; this program takes the place of a backend. The other
 tools are their own objects, called as in their own loops: Optuna's `ask` and `tell`, Tune's scheduler and
 searcher, Syne Tune's scheduler. Those of `rivals.py` run in processes of their own. All get the same space,
-and all or none try the task's default configuration first. Tools with rungs get those of hpsearch: the first
-after a 25th of a full training run, with one in three trials promoted. Other options keep their defaults.
+with its conditions where they have a place for them, and all or none try the task's default configuration
+first. Tools with rungs get those of hpsearch: the first after a 25th of a full training run, with one in
+three trials promoted. Other options keep their defaults.
 """
 
 from __future__ import annotations
@@ -32,12 +33,6 @@ from typing import Any, Protocol
 import exp_decay
 import optuna
 import rivals
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import TrialState
@@ -63,7 +58,7 @@ Config = dict[str, Any]
 class Task:
     """Learning curves over a space of configurations; lower is better."""
 
-    parameters: dict[str, dict[str, Any]]  # in the format of mfbench.py
+    parameters: dict[str, dict[str, Any]]  # in the format of mfbench.py, with conditions as `when`
     epochs: int  # of a full training run
     reported: Callable[[Config], Any]  # the value after each epoch
     means: Callable[[Config], Any]  # the same without the noise, which judges but is never seen
@@ -177,11 +172,12 @@ def ours(
     """hpsearch on a task. `baseline`: whether the task's first configuration is trained to its end."""
     at = {} if prior is None else prior(task)
     file = space_file(task, budget, prior=at, search={"seed": seed, **search})
-    if baseline and task.first is not None:
-        file["baseline"] = task.first
+    first = None if task.first is None else rivals.used(task.parameters, task.first)
+    if baseline and first is not None:
+        file["baseline"] = first
     found = Ours(loads(json.dumps(file)))
-    if not baseline and task.first is not None:
-        found.try_first(task.first)
+    if not baseline and first is not None:
+        found.try_first(first)
     return found
 
 
@@ -193,6 +189,8 @@ def space_file(task: Task, budget: int, *, prior: Config, search: dict[str, Any]
             parameters[name] = {"choices": p["values"]}
         else:
             parameters[name] = {"min": p["low"], "max": p["high"], "log": p["log"]}
+        if "when" in p:
+            parameters[name]["when"] = p["when"]
         if name in prior:
             parameters[name]["prior"] = {"at": prior[name]}
     stopping = {"method": "asha", "type": "promotion", "min": task.first_rung, "max": task.epochs, "eta": ETA}
@@ -209,18 +207,20 @@ def space_file(task: Task, budget: int, *, prior: Config, search: dict[str, Any]
     }
 
 
-def distributions(parameters: dict[str, dict[str, Any]]) -> dict[str, BaseDistribution]:
-    """A space as Optuna's distributions."""
-    found: dict[str, BaseDistribution] = {}
+def suggested(trial: Any, parameters: dict[str, dict[str, Any]]) -> Config:
+    """The configuration of a trial of Optuna's, drawn as a user's objective draws it: one after the other."""
+    config: Config = {}
     for name, p in parameters.items():
+        if not rivals.exists(p, config):
+            continue
         match p["type"]:
             case "choice":
-                found[name] = CategoricalDistribution(p["values"])
+                config[name] = trial.suggest_categorical(name, p["values"])
             case "int":
-                found[name] = IntDistribution(p["low"], p["high"], log=p["log"])
+                config[name] = trial.suggest_int(name, p["low"], p["high"], log=p["log"])
             case _:
-                found[name] = FloatDistribution(p["low"], p["high"], log=p["log"])
-    return found
+                config[name] = trial.suggest_float(name, p["low"], p["high"], log=p["log"])
+    return config
 
 
 class Optuna:
@@ -240,13 +240,12 @@ class Optuna:
         self._study = optuna.create_study(
             study_name=f"search {seed}", sampler=sampler(task, seed), pruner=pruner(task)
         )
-        self._distributions = distributions(task.parameters)
         if task.first is not None:
             self._study.enqueue_trial(task.first)
 
     def next(self) -> Job:
-        trial = self._study.ask(self._distributions)
-        return Job(trial, trial.params)
+        trial = self._study.ask()
+        return Job(trial, suggested(trial, self._task.parameters))
 
     def goes_on(self, job: Job, value: float) -> bool:
         job.key.report(value, job.done)
@@ -294,7 +293,7 @@ class IEpoch:
             self._promoted += 1
             return heapq.heappop(self._waiting)[-1]
         self._tried += 1
-        return Job(self._tried, self._random.ask(distributions(self._task.parameters)).params)
+        return Job(self._tried, suggested(self._random.ask(), self._task.parameters))
 
     def goes_on(self, job: Job, value: float) -> bool:
         if math.isfinite(value) and job.done not in (self._few, self._task.epochs):
@@ -315,7 +314,7 @@ class Ray:
         from ray.tune.search.optuna import OptunaSearch
 
         self._searcher = OptunaSearch(
-            distributions(task.parameters),
+            partial(suggested, parameters=task.parameters),
             metric=LOSS,
             mode="min",
             sampler=sampler(seed=seed),

@@ -24,6 +24,9 @@ words that it failed.
   stopped run counts as finished, with the best value that it had: so it does where its program ends cleanly.
 - HpBandSter: BOHB. Its generator of configurations, its brackets and what comes next are its own; the loop
   is that of its `Master`, which can only talk to workers over a network.
+
+SMAC and BOHB are told the conditions under which parameters exist. The others have no place for them, and
+always propose all parameters.
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ Config = dict[str, Any]
 class Task:
     """What a search is told about a task."""
 
-    parameters: dict[str, dict[str, Any]]  # in the format of mfbench.py
+    parameters: dict[str, dict[str, Any]]  # in the format of mfbench.py, with conditions as `when`
     epochs: int  # of a full training run
     first_rung: int  # in epochs
     eta: int  # one in so many trials is promoted
@@ -186,9 +189,9 @@ class Smac(Halving):
         )
         space, first = scenario.configspace, []
         if task.first is not None:
-            config = dict(task.first)
-            for name, p in task.parameters.items():
-                if p["type"] != "choice":  # SMAC's space has its ends rounded
+            config = used(task.parameters, task.first)
+            for name in config:
+                if task.parameters[name]["type"] != "choice":  # SMAC's space has its ends rounded
                     config[name] = min(max(config[name], space[name].lower), space[name].upper)
             first = [Configuration(space, values=config)]
         self._search = MultiFidelityFacade(
@@ -240,7 +243,7 @@ class Bohb(Halving):
             config_generator=self._generator,
         )
         self._begin = partial(BOHB.get_next_iteration, master)
-        self._first = task.first
+        self._first = None if task.first is None else used(task.parameters, task.first)
         self._brackets: list[Any] = []
         self._jobs: dict[str, Any] = {}  # of each trial the last one
 
@@ -372,9 +375,19 @@ def seed_all(seed: int, *generators: Callable[[int], object]) -> None:
         begin(seed)
 
 
+def exists(parameter: dict[str, Any], config: Config) -> bool:
+    """Whether a configuration has a parameter, by its condition."""
+    return all(config.get(other) in values for other, values in parameter.get("when", {}).items())
+
+
+def used(parameters: dict[str, dict[str, Any]], config: Config) -> Config:
+    """A configuration without the parameters that do not exist in it."""
+    return {name: config[name] for name, parameter in parameters.items() if exists(parameter, config)}
+
+
 def config_space(task: Task) -> Any:
     """The space as ConfigSpace."""
-    from ConfigSpace import ConfigurationSpace
+    from ConfigSpace import ConfigurationSpace, InCondition
     from ConfigSpace import hyperparameters as kinds
 
     def kind(name: str, p: dict[str, Any]) -> Any:
@@ -385,6 +398,9 @@ def config_space(task: Task) -> Any:
 
     space = ConfigurationSpace(seed=task.seed)
     space.add_hyperparameters([kind(name, p) for name, p in task.parameters.items()])
+    for name, p in task.parameters.items():
+        for other, values in p.get("when", {}).items():
+            space.add_condition(InCondition(space[name], space[other], values))
     return space
 
 

@@ -99,7 +99,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from contestants import CONTESTANTS, ENVIRONMENTS, Task, distributions, missing, quiet
+from contestants import CONTESTANTS, ENVIRONMENTS, Task, missing, quiet, suggested
 from optuna.samplers import RandomSampler
 from plotly.colors import qualitative
 from plotly.graph_objects import Scatter
@@ -176,7 +176,8 @@ def known(suites: Suites, task: str) -> dict[str, Any]:
     if not others:
         raise WrongUse(f"--only: no other task of dev has the space of {task}, so it has no prior")
     random = optuna.create_study(sampler=RandomSampler(seed=0))
-    tried = [random.ask(distributions(space)).params for _ in range(KNOWN)]
+    every = {name: {**p, "when": {}} for name, p in space.items()}  # some tools need all parameters
+    tried = [suggested(random.ask(), every) for _ in range(KNOWN)]
 
     def expected(config: dict[str, Any]) -> float:
         return statistics.fmean(regret(name, float(suites.expected(name, config)[-1])) for name in others)

@@ -19,7 +19,8 @@ their order, and words 1 apart. From where a training diverged, its values are i
 `lcbench` and `taskset` are those of `mfbench.py` in the folder of `--data`: `search.py` describes them.
 
 `lora-curves` is the table beside this file, as far as it is recorded. The space is the table's, but ranges
-have no steps, and a warm-up is always proposed: it is ignored where the rate is constant.
+have no steps. What a search proposes although it does not exist under the space's conditions, as it has no
+place for them, is ignored, here and in `rbv2_xgboost`.
 
 `scan` is made of `data/scan/vlm.csv`, the CLIP models of ScAn-bench 0.2.3 (pypi.org/project/scan-bench, MIT),
 without the 668 that were trained for fewer than five epochs. The others were trained for 5 to 10. Place k is
@@ -28,10 +29,9 @@ it is paid for. The number of epochs and their samples vary between configuratio
 to a search, this is noise. The default is OpenCLIP's, with widths of 256.
 
 `rbv2_xgboost` is YAHPO Gym's surrogate in `data/rbv2_xgboost/` (github.com/slds-lmu/yahpo_data 1.0.2,
-Apache-2.0). Some searches here cannot express its conditions, so all get a flat space: what a booster does
-not use is proposed and ignored. The default is XGBoost's own. A trial resumes as everywhere, and each 25th of
-the data costs one unit. XGBoost itself begins anew with more data: rungs at 1, 3, 9 and 25 would cost 38
-units instead of 25 to every search that has them.
+Apache-2.0). Its conditions say which numbers a booster uses. The default is XGBoost's own. A trial resumes as
+everywhere, and each 25th of the data costs one unit. XGBoost itself begins anew with more data: rungs at 1,
+3, 9 and 25 would cost 38 units instead of 25 to every search that has them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from numpy.typing import NDArray
 from hpsearch.spaces import Choice, Range
 
 Config = dict[str, Any]
-Space = dict[str, dict[str, Any]]  # in the format of mfbench.py
+Space = dict[str, dict[str, Any]]  # in the format of mfbench.py, with conditions as `when`
 Curves = NDArray[np.float64]  # (seeds, epochs)
 
 
@@ -184,6 +184,8 @@ class LoraCurves:
                     kind, log = "int" if p.is_int else "float", p.log or p.factor is not None
                     space[name] = {"type": kind, "low": p.min, "high": p.max, "log": log}
             space[name]["default"] = baseline[name]
+            if "when" in (given := lora_table.RANGES[name]):
+                space[name]["when"] = given["when"]
         return space
 
 
@@ -250,10 +252,10 @@ class Xgboost:
         *("colsample_bytree", "colsample_bylevel", "rate_drop", "skip_drop", "trainsize", "repl"),
     )
     DEFAULTS: ClassVar[Config] = {  # XGBoost's; those that are out of the range become its nearest end
+        "booster": "gbtree",  # first, as conditions are on it
         **{"nrounds": 100, "eta": 0.3, "gamma": 0.0, "lambda": 1.0, "alpha": 0.0, "subsample": 1.0},
         **{"max_depth": 6, "min_child_weight": 1.0, "colsample_bytree": 1.0, "colsample_bylevel": 1.0},
-        **{"rate_drop": 0.0, "skip_drop": 0.0},
-        **{"booster": "gbtree", "impute": "impute.mean"},
+        **{"rate_drop": 0.0, "skip_drop": 0.0, "impute": "impute.mean"},
     }
 
     def __init__(self, folder: Path | None) -> None:
@@ -285,6 +287,8 @@ class Xgboost:
             low, high = p["lower"], p["upper"]
             kind, at = p["type"].removeprefix("uniform_"), min(max(default, low), high)
             space[name] = {"type": kind, "low": low, "high": high, "log": p["log"], "default": at}
+            if name in self._users:
+                space[name]["when"] = {"booster": self._users[name]}
         return space
 
     def epochs(self, task: str) -> int:

@@ -600,6 +600,45 @@ def test_every_trial_draws_a_recorded_seed_and_is_judged_by_their_mean(
     assert told.best == [3.0] * 8, "the mean, not a lucky seed"
 
 
+@pytest.mark.parametrize("first", [None, {"kind": "short", "size": 3.0}])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hpsearch",
+        "hpsearch-baseline",
+        "random",
+        "one-epoch",
+        "optuna-hyperband",
+        "optuna-auto",
+        "ray-asha-tpe",
+    ],
+)
+def test_a_search_is_told_when_parameters_exist(search: Any, name: str, first: dict[str, Any] | None) -> None:
+    """A full configuration is tried first: other searches need a value for each parameter."""
+    space = {
+        "kind": {"type": "choice", "values": ["short", "long"], "default": "short"},
+        "size": {
+            "type": "float",
+            "low": 1.0,
+            "high": 9.0,
+            "log": True,
+            "default": 3.0,
+            "when": {"kind": ["long"]},
+        },
+    }
+    seen: list[dict[str, Any]] = []
+
+    def curve(config: dict[str, Any]) -> list[float]:
+        seen.append(config)
+        return [config.get("size", 2.0)] * 3
+
+    task = search.Task(space, 3, curve, curve, first, dict)
+    search.simulate(search.CONTESTANTS[name].begin(task, 0, 24), task, 1, 24)
+    assert {config["kind"] for config in seen} == {"short", "long"}
+    assert all(("size" in config) == (config["kind"] == "long") for config in seen)
+    assert first is None or seen[0] == {"kind": "short"}
+
+
 def test_a_clip_model_is_known_at_the_checkpoints_that_it_has_passed(search: Any, tmp_path: Path) -> None:
     suites = sys.modules["suites"]
     names = list(suites.Scan.SPACE)
@@ -684,6 +723,10 @@ def test_the_surrogate_of_xgboost_sees_what_its_booster_uses(
     assert not any("." in name for name in space_of_3), "to hpsearch, a dot nests"
     config = {name: p["default"] for name, p in space_of_3.items()}
     assert config["booster"] == "gbtree" and config["alpha"] == 0.01, "XGBoost's own is below the range"
+    assert {name: p["when"] for name, p in space_of_3.items() if "when" in p} == {
+        "eta": {"booster": ["dart", "gbtree"]},
+        "rate_drop": {"booster": ["dart"]},
+    }
     curves = suites.curves("rbv2_xgboost/3", config)
     assert curves.shape == (10, 25)
     assert curves[9, 24] == pytest.approx(1 - (1 + 0.3) / 4 - 0.1)
@@ -693,6 +736,8 @@ def test_the_surrogate_of_xgboost_sees_what_its_booster_uses(
     assert first["rate_drop"] == 0 and first["eta"] == pytest.approx(0.3)
     linear = suites.curves("rbv2_xgboost/3", config | {"booster": "gblinear"})
     assert linear == pytest.approx(curves + 0.3 / 4)
+    without = {name: value for name, value in config.items() if name not in ("eta", "rate_drop")}
+    assert np.array_equal(suites.curves("rbv2_xgboost/3", without | {"booster": "gblinear"}), linear)
     known = suites.reference("rbv2_xgboost/3")
     assert known.best < known.median < 1
     assert search.known(suites, "rbv2_xgboost/3")["eta"] > 1, "a prior from the task that may be tuned on"
