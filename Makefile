@@ -11,7 +11,7 @@ run: .venv/run.stamp  ## search the default space from start to winner
 	$(BIN)/hpsearch run spaces/lora.yaml --backend optuna
 
 test: .venv/compiled.stamp  ## run all tests
-	$(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder  # some of them wait for processes
+	$(BIN)/python -m pytest -n 6 --dist loadgroup --no-loadscope-reorder  # some of them wait for processes
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .
