@@ -325,7 +325,7 @@ def test_a_line_that_a_kill_has_cut_short_is_no_run(search: Any, tmp_path: Path)
     file.write_bytes(cut := file.read_bytes()[:-4])
     again = search.Runs(file, 2)
     assert again.find(plans[0]).best == (0.25, 0.125) and again.find(plans[1]) is None
-    assert file.read_bytes() == cut, "who only shows it leaves it as it is"
+    assert file.read_bytes() == cut, "reading runs leaves the file as it is"
     again.take(search.Run(plans[2], 0.5, 3, 2, (0.5, 0.5)))
     third = search.Runs(file, 2)
     assert [third.find(plan) is not None for plan in plans] == [True, False, True]
@@ -343,13 +343,12 @@ def test_searches_without_such_runs_are_named_and_do_not_empty_the_table(
         "search.py",
         "--data",
         str(curves),
-        "--show",
         "--out",
         str(curves / "runs.csv"),
-        "--budgets",
-        "1",
+        "--show",
+        "--no-default",
     ]
-    command += ["--seeds", "1", "--tasks", "lcbench/near", "--workers", "1", "--no-default"]
+    command += ["--budgets", "1", "--seeds", "1", "--tasks", "lcbench/near", "--workers", "1"]
     monkeypatch.setattr(sys, "argv", command)
     with pytest.raises(SystemExit, match="0"):
         search.main()
@@ -601,31 +600,14 @@ def test_every_trial_draws_a_recorded_seed_and_is_judged_by_their_mean(
 
 
 @pytest.mark.parametrize("first", [None, {"kind": "short", "size": 3.0}])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "hpsearch",
-        "hpsearch-baseline",
-        "random",
-        "one-epoch",
-        "optuna-hyperband",
-        "optuna-auto",
-        "ray-asha-tpe",
-    ],
-)
+@pytest.mark.parametrize("name", [*SEARCHES, *TUNE_SEARCHES, "hpsearch-baseline"])
 def test_a_search_is_told_when_parameters_exist(search: Any, name: str, first: dict[str, Any] | None) -> None:
     """A full configuration is tried first: other searches need a value for each parameter."""
-    space = {
+    space: dict[str, dict[str, Any]] = {
         "kind": {"type": "choice", "values": ["short", "long"], "default": "short"},
-        "size": {
-            "type": "float",
-            "low": 1.0,
-            "high": 9.0,
-            "log": True,
-            "default": 3.0,
-            "when": {"kind": ["long"]},
-        },
+        "size": {"type": "float", "low": 1.0, "high": 9.0, "log": True, "default": 3.0},
     }
+    space["size"]["when"] = {"kind": ["long"]}
     seen: list[dict[str, Any]] = []
 
     def curve(config: dict[str, Any]) -> list[float]:
