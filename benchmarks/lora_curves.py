@@ -1,6 +1,7 @@
 """Record learning curves of LoRA: the table in `lora-curves/`, whose README says what it holds.
 
     python benchmarks/lora_curves.py --folder FOLDER [--workers 2] [--configurations 320] [--repeated 60]
+        [--tasks TASK ...]
     python benchmarks/lora_curves.py --folder FOLDER --show | --write | --check N
 
 Trains configurations of the space `lora`, with wider ranges (`lora_table.RANGES`), on each task to the end,
@@ -35,7 +36,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from itertools import repeat
@@ -78,12 +79,12 @@ BASES: dict[str, PretrainConfig] = {  # besides the one that ships, which is 128
 Key = tuple[str, int, int]  # task, configuration, seed
 
 
-def wanted(count: int, repeated: int) -> Iterator[Key]:
+def wanted(count: int, repeated: int, tasks: Sequence[str] = tuple(TASKS)) -> Iterator[Key]:
     """The runs to record, in order."""
     for seed in range(SEEDS):
         last = count if seed == 0 else min(repeated, count)
         for first in range(0, last, BLOCK):
-            for task in TASKS:
+            for task in tasks:
                 for number in range(first, min(first + BLOCK, last)):
                     yield task, number, seed
 
@@ -320,6 +321,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--configurations", type=int, default=320)
     parser.add_argument("--repeated", type=int, default=60, help="of these, how many with three seeds")
+    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), metavar="TASK")
     parser.add_argument("--table", type=Path, default=TABLE, help="default: lora-curves, beside this file")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--show", action="store_true")
@@ -333,7 +335,7 @@ def main() -> None:
         parser.error(f"--folder: found no runs in {folder}")
     if options.check and not (options.table / ABOUT).is_file():
         parser.error(f"--table: found no {ABOUT} in {options.table}")
-    keys = list(wanted(options.configurations, options.repeated))
+    keys = list(wanted(options.configurations, options.repeated, options.tasks))
     if options.show:
         show(Recorded(folder).runs.values(), keys)
         return

@@ -3,11 +3,10 @@
     python benchmarks/lora_simulated.py [--trainings 18] [--searches 40] [--first-search 0] [--only NAME ...]
     hpsearch run benchmarks/lora-curves/near.yaml && python benchmarks/lora_simulated.py --record hpsearch.db
 
-Recorded trainings of the same model and text (`lora-curves/english.csv`, and `near.csv`, which `--record`
-writes) condition Gaussian processes of the four principal components of their curves. From these, each search
-draws a function of its own: a curve for each configuration, which agrees with what was recorded (pathwise
-conditioning, Wilson et al. 2020). A training's seed shifts its curve by a normal `NOISE`. hpsearch is the
-real driver; two simulated workers train. All variants of a search get the same function.
+Each search draws a function of its own from a model (`curve_model.py`) of recorded trainings with the same
+base and text: `lora-curves/english.csv`, and `near.csv`, which `--record` writes. A training's seed shifts
+its curve by a normal `NOISE`. hpsearch is the real driver; two simulated workers train. All variants of a
+search get the same function.
 
 | column | what it is |
 |---|---|
@@ -29,9 +28,8 @@ import json
 import multiprocessing
 import os
 import statistics
-import warnings
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
@@ -41,7 +39,9 @@ import contestants
 import lora_table
 import numpy as np
 from contestants import Job, Ours, Search, Task, quiet
+from curve_model import CurveModel
 from lora_search import interval
+from lora_table import NOISE
 from numpy.typing import NDArray
 from optuna.pruners import HyperbandPruner
 from simulation import THREADS, simulate
@@ -62,9 +62,6 @@ SAMPLES, EVERY = 1800, 150  # of a training, and between two validations, as in 
 PLACES = np.arange(EVERY, SAMPLES + 1, EVERY)
 FLOOR = 1.1  # nats per byte, below all losses: the logarithm of what is above it is modelled
 HOPELESS = 1.75  # a training that ends above this is not learned from, as no search stays there
-COMPONENTS = 4  # of the curves
-WAVES = 1500  # of a drawn function
-NOISE = 0.005  # standard deviation between seeds
 WORKERS = 2
 
 Changes = dict[str, dict[str, Any]]
@@ -120,68 +117,9 @@ def recorded() -> list[tuple[Config, Array]]:
     return [(config, losses) for config, losses in found if losses[-1] < HOPELESS]
 
 
-class Curves:
-    """Gaussian processes of the components of recorded curves."""
-
-    def __init__(self, runs: Sequence[tuple[Config, Array]]) -> None:
-        from sklearn.gaussian_process import GaussianProcessRegressor
-        from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
-
-        points = np.array([columns(config) for config, _ in runs])
-        logs = np.log(np.array([losses for _, losses in runs]) - FLOOR)
-        spread = points.std(0)
-        self._centre, self._spread = points.mean(0), np.where(spread > 0, spread, 1.0)
-        self._points = (points - self._centre) / self._spread
-        self._mean = logs.mean(0)
-        self._directions = np.linalg.svd(logs - self._mean, full_matrices=False)[2][:COMPONENTS]
-        values = (logs - self._mean) @ self._directions.T
-        self._scales = values.std(0)
-        self._values = values / self._scales
-        kernel = ConstantKernel(1.0, (0.05, 50)) * Matern(
-            np.full(points.shape[1], 3.0), (0.4, 60), nu=2.5
-        ) + WhiteKernel(0.02, (1e-3, 0.5))
-        self._processes = []
-        for component in self._values.T:
-            process = GaussianProcessRegressor(kernel, n_restarts_optimizer=2, random_state=0)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # where a column says nothing, its scale ends at a bound
-                self._processes.append(process.fit(self._points, component).kernel_)
-
-    def drawn(self, seed: int) -> Callable[[Config], Array]:
-        """A function that the processes may be: the losses at `PLACES` of each configuration."""
-        rng = np.random.default_rng(seed)
-        parts = [
-            self._part(kernel, values, rng)
-            for kernel, values in zip(self._processes, self._values.T, strict=True)
-        ]
-
-        def curve(config: Config) -> Array:
-            point = (np.array(columns(config)) - self._centre) / self._spread
-            components = np.array([part(point) for part in parts]) * self._scales
-            losses: Array = FLOOR + np.exp(self._mean + components @ self._directions)
-            return losses
-
-        return curve
-
-    def _part(self, kernel: Any, values: Array, rng: np.random.Generator) -> Callable[[Array], float]:
-        """A function of a process: waves drawn from its prior, and what corrects them at recorded points."""
-        amplitude, matern, noise = kernel.k1.k1.constant_value, kernel.k1.k2, kernel.k2.noise_level
-        d = len(matern.length_scale)
-        # The spectrum of a Matern kernel with nu = 5/2 is Student's t with five degrees of freedom.
-        heavy = np.sqrt(rng.chisquare(5, (WAVES, 1)) / 5)
-        waves = rng.standard_normal((WAVES, d)) / heavy / matern.length_scale
-        phases, weights = rng.uniform(0, 2 * np.pi, WAVES), rng.standard_normal(WAVES)
-
-        def prior(points: Array) -> Array:
-            part: Array = np.sqrt(2 * amplitude / WAVES) * np.cos(points @ waves.T + phases) @ weights
-            return part
-
-        covariance = kernel.k1(self._points) + noise * np.eye(len(values))
-        missing = values - prior(self._points) - np.sqrt(noise) * rng.standard_normal(len(values))
-        correction = np.linalg.solve(covariance, missing)
-        return lambda point: float(
-            prior(point[None])[0] + (kernel.k1(point[None], self._points) @ correction)[0]
-        )
+def model_of(runs: Sequence[tuple[Config, Array]]) -> CurveModel:
+    points = np.array([columns(config) for config, _ in runs])
+    return CurveModel(points, np.array([losses for _, losses in runs]), FLOOR, restarts=2)
 
 
 class Optuna(contestants.Optuna):  # type: ignore[misc]  # mypy does not follow contestants
@@ -244,16 +182,16 @@ def space(changes: Changes, seed: int, trainings: int) -> Spec:
     )
 
 
-def one(curves: Curves, trainings: int, variant: str, seed: int) -> Result:
+def one(model: CurveModel, trainings: int, variant: str, seed: int) -> Result:
     """Run a search of a variant with so many trainings."""
     quiet()
-    curve = curves.drawn(seed)
+    drawn = model.drawn(seed)
     known: dict[str, Array] = {}
 
     def means(config: Config) -> Array:
         key = json.dumps(config, sort_keys=True)
         if key not in known:
-            known[key] = curve(config)
+            known[key] = drawn(np.array(columns(config)))
         return known[key]
 
     def seen(config: Config) -> Array:
@@ -287,7 +225,7 @@ def compare(names: Iterable[str], searches: range, trainings: int) -> None:
     print(f"{len(searches)} searches of {trainings} trainings; losses in nats per byte")
     print(f"{'':26}{'winner':>24}{'median':>9}{'difference':>29}{'trials':>8}{'finished':>9}")
     first: list[float] = []
-    search = functools.partial(one, Curves(recorded()), trainings)
+    search = functools.partial(one, model_of(recorded()), trainings)
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
         for name in names:
             results = list(pool.map(search, repeat(name), searches))

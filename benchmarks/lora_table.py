@@ -42,6 +42,7 @@ TABLE = Path(__file__).with_name("lora-curves")
 ABOUT = "about.json"  # beside the table: what the curves depend on, and the loss of each base alone
 SAMPLES, EVERY = 1800, 120  # of a run, as in spaces/lora.yaml, and between two validations
 PLACES = tuple(range(EVERY, SAMPLES + 1, EVERY))
+NOISE = 0.005  # nats per byte: standard deviation of the losses of confirmed winners between seeds
 SHOWN = (120, 360, 720, 1080, 1440)
 BEST = 3  # configurations that are printed for each task
 SOBOL_SEED = 2026

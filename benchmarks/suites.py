@@ -7,26 +7,32 @@ tasks of `dev`, never on those that judge.
 |---|---|---|---|
 | `lcbench` | 8, 26 | a 52nd of the training of a perceptron | none |
 | `taskset` | 6, 0 | a 50th of the training of a text classifier | none |
-| `lora-curves` | 2, 3 | a 15th of the training of a LoRA | up to three recorded seeds |
+| `lora-curves` | 2, 3 | a 15th of the training of a LoRA | ten seeds |
 | `scan` | 0, 1 | a fifth of the training of a CLIP model | one recorded seed |
+| `scan-model` | 0, 1 | the same | ten seeds |
 | `rbv2_xgboost` | 12, 107 | a 25th of XGBoost's data; the first is 3% of them | ten replications |
 
-Where several seeds were recorded, each trial draws one of them. The search sees the values of this one, and
-is judged by the mean over all. Where configurations were recorded, another one trains like its nearest
-neighbour in the unit cube. Its axes are logarithmic where the range is; numbers to choose from lie there in
-their order, and words 1 apart. From where a training diverged, its values are infinite.
+Where there are several seeds, each trial draws one of them. The search sees the values of this one, and is
+judged by the mean over all. In `scan`, a configuration that was not recorded trains like its nearest
+neighbour in the unit cube; in `lora-curves` and `scan-model`, all train as a function says that is drawn from
+a model of what was recorded (`curve_model.py`). The cube's axes are logarithmic where the range is; numbers
+to choose from lie there in their order, and words 1 apart. From where a training diverged, its values are
+infinite in `scan`; a model takes them for the worst that was recorded.
 
 `lcbench` and `taskset` are those of `mfbench.py` in the folder of `--data`: `search.py` describes them.
 
-`lora-curves` is the table beside this file, as far as it is recorded. The space is the table's, but ranges
-have no steps. What a search proposes although it does not exist under the space's conditions, as it has no
-place for them, is ignored, here and in `rbv2_xgboost`.
+`lora-curves` is made of the table beside this file, as far as it is recorded. The space is the table's, but
+ranges have no steps. A seed moves a curve by a normal `lora_table.NOISE`; in `scan-model`, by what the model
+has found of noise in the table. What a search proposes although it does not exist under the space's
+conditions, as it has no place for them, is ignored, here and in `rbv2_xgboost`.
 
 `scan` is made of `data/scan/vlm.csv`, the CLIP models of ScAn-bench 0.2.3 (pypi.org/project/scan-bench, MIT),
 without the 668 that were trained for fewer than five epochs. The others were trained for 5 to 10. Place k is
 the last checkpoint at or before k fifths of a training, so every value was recorded, and none is seen before
 it is paid for. The number of epochs and their samples vary between configurations, but are not searched:
-to a search, this is noise. The default is OpenCLIP's, with widths of 256.
+to a search, this is noise. The default is OpenCLIP's, with widths of 256. A search learns little in `scan`,
+as the nearest of 832 configurations is far away in nine dimensions: `curve_model.py` prints how little it
+says of a configuration.
 
 `rbv2_xgboost` is YAHPO Gym's surrogate in `data/rbv2_xgboost/` (github.com/slds-lmu/yahpo_data 1.0.2,
 Apache-2.0). Its conditions say which numbers a booster uses. The default is XGBoost's own. A trial resumes as
@@ -51,6 +57,7 @@ from typing import Any, ClassVar, Protocol
 
 import lora_table
 import numpy as np
+from curve_model import COMPONENTS, CurveModel, nearest
 from numpy.typing import NDArray
 
 from hpsearch.spaces import Choice, Range
@@ -121,23 +128,56 @@ class Mfbench:
 class Recorded:
     """Recorded configurations; another one trains like its nearest neighbour."""
 
-    def __init__(self, space: Space, configs: Sequence[Config], curves: Sequence[Curves]) -> None:
+    def __init__(self, space: Space, configs: Sequence[Config], losses: Curves) -> None:
         self.space = space
-        self._points = np.array([point_of(space, config) for config in configs])
-        self._curves = curves
+        self.points = np.array([point_of(space, config) for config in configs])
+        self.losses = losses  # (configurations, epochs)
 
     def curves(self, config: Config) -> Curves:
-        distances = ((self._points - point_of(self.space, config)) ** 2).sum(axis=1)
-        return self._curves[int(distances.argmin())]
+        (index,) = nearest(point_of(self.space, config)[None], self.points)
+        return self.losses[index : index + 1]
 
-    @functools.cached_property
     def reference(self) -> Reference:
-        means = np.array([curves.mean(axis=0) for curves in self._curves])
-        return Reference(float(means.min()), float(np.median(means[:, -1])))
+        return Reference(float(self.losses.min()), float(np.median(self.losses[:, -1])))
+
+
+class Drawn:
+    """A function drawn from a model of recorded curves, and seeds that differ from it."""
+
+    SEEDS = 10
+
+    def __init__(
+        self,
+        recorded: Recorded,
+        seen: Callable[[CurveModel, Curves, Curves], Curves],
+        used: Callable[[Config], Config] = lambda config: config,
+    ) -> None:
+        """`seen`: the losses of seeds with these normals [SEEDS, COMPONENTS], of the mean losses [epochs].
+
+        `used`: the configuration without what it does not use.
+        """
+        self._space, self._seen, self._used = recorded.space, seen, used
+        self._model = CurveModel(recorded.points, recorded.losses)
+        self._function = self._model.drawn(seed=0)
+
+    def curves(self, config: Config) -> Curves:
+        point = self._point(config)
+        normals = np.random.default_rng(zlib.crc32(point.tobytes())).normal(size=(self.SEEDS, COMPONENTS))
+        return self._seen(self._model, self._function(point), normals - normals.mean(axis=0))
+
+    def reference(self) -> Reference:
+        def ends(configs: Sequence[Config]) -> Curves:
+            return np.array([self._function(self._point(config))[-1] for config in configs])
+
+        found, median = best_and_median(self._space, ends)
+        return Reference(float(self._function(self._point(found)).min()), median)
+
+    def _point(self, config: Config) -> NDArray[np.float64]:
+        return point_of(self._space, self._used(config))
 
 
 class LoraCurves:
-    """The table of LoRA's learning curves."""
+    """What the table of LoRA's learning curves says."""
 
     def __init__(self, table: Path = lora_table.TABLE) -> None:
         self._space = lora_table.wide_space().space
@@ -147,25 +187,34 @@ class LoraCurves:
                 runs[run.task][run.configuration].append(run.losses)
         configs = lora_table.configurations(1 + max((max(its) for its in runs.values()), default=0))
         active, space = [self._active(config) for config in configs], self._ranges()
-        self._recorded = {
-            task: Recorded(space, [active[number] for number in its], list(map(np.array, its.values())))
+        self.recorded = {
+            task: Recorded(
+                space,
+                [active[number] for number in its],
+                np.array([np.mean(losses, axis=0) for losses in its.values()]),
+            )
             for task, its in runs.items()
         }
 
     def tasks(self) -> dict[str, bool]:
-        return {task: lora_table.TASKS[task].role == "tune" for task in self._recorded}
+        return {task: lora_table.TASKS[task].role == "tune" for task in self.recorded}
 
     def space(self, task: str) -> Space:
-        return self._recorded[task].space
+        return self.recorded[task].space
 
     def epochs(self, task: str) -> int:
         return len(lora_table.PLACES)
 
     def curves(self, task: str, config: Config) -> Curves:
-        return self._recorded[task].curves(self._active(config))
+        return self._drawn(task).curves(config)
 
     def reference(self, task: str) -> Reference:
-        return self._recorded[task].reference
+        return self._drawn(task).reference()
+
+    @functools.cache  # noqa: B019  # a suite lives as long as its process
+    def _drawn(self, task: str) -> Drawn:
+        """Takes seconds."""
+        return Drawn(self.recorded[task], shifted, self._active)
 
     def _active(self, config: Config) -> Config:
         """The configuration, with 0 for what it does not use."""
@@ -212,15 +261,15 @@ class Scan:
                 if float(row["total_epochs"]) >= self.FEWEST:
                     runs[row["config_id"]].append(row)
         configs = [{name: float(rows[0][name]) for name in self.SPACE} for rows in runs.values()]
-        self._recorded = Recorded(self.SPACE, configs, [self._curve(rows) for rows in runs.values()])
+        self.recorded = Recorded(self.SPACE, configs, np.array([self._curve(r) for r in runs.values()]))
 
-    def _curve(self, rows: Sequence[dict[str, str]]) -> Curves:
+    def _curve(self, rows: Sequence[dict[str, str]]) -> list[float]:
         total = int(float(rows[0]["total_epochs"]))
         losses: dict[int, float] = defaultdict(lambda: math.inf)  # a diverged run has no later checkpoints
         for row in rows:
             if row["epoch_diverged"] != "True" and row["val_loss"]:
                 losses[int(row["epoch"])] = float(row["val_loss"])
-        return np.array([[losses[place * total // self.PLACES] for place in range(1, self.PLACES + 1)]])
+        return [losses[place * total // self.PLACES] for place in range(1, self.PLACES + 1)]
 
     def tasks(self) -> dict[str, bool]:
         return {"clip": False}
@@ -232,10 +281,25 @@ class Scan:
         return self.PLACES
 
     def curves(self, task: str, config: Config) -> Curves:
-        return self._recorded.curves(config)
+        return self.recorded.curves(config)
 
     def reference(self, task: str) -> Reference:
-        return self._recorded.reference
+        return self.recorded.reference()
+
+
+class ScanModel(Scan):
+    """What a model says of them."""
+
+    @functools.cached_property
+    def _drawn(self) -> Drawn:
+        """Takes seconds."""
+        return Drawn(self.recorded, CurveModel.noisy)
+
+    def curves(self, task: str, config: Config) -> Curves:
+        return self._drawn.curves(config)
+
+    def reference(self, task: str) -> Reference:
+        return self._drawn.reference()
 
 
 class Xgboost:
@@ -320,23 +384,11 @@ class Xgboost:
         return float(config[name])
 
     def reference(self, task: str) -> Reference:
-        """From 2,000 random configurations and 1,200 neighbours of the best, trained to the end."""
-        random, space = np.random.default_rng(0), self.space(task)
 
-        def ends(points: NDArray[np.float64]) -> NDArray[np.float64]:
-            configs = [config_at(space, point) for point in points]
+        def ends(configs: Sequence[Config]) -> Curves:
             return np.asarray(self._errors(task, configs, self.SHARES[-1:]).mean(axis=(1, 2)))
 
-        points = random.random((2000, len(space)))
-        errors = ends(points)
-        median = float(np.median(errors))
-        for _ in range(4):
-            best = np.argsort(errors)[:20]
-            points = np.concatenate([points[best], np.repeat(points[best], 15, axis=0)])
-            points[20:] += random.normal(scale=0.08, size=points[20:].shape)
-            points = points.clip(0, 1)
-            errors = np.concatenate([errors[best], ends(points[20:])])
-        found = config_at(space, points[errors.argmin()])
+        found, median = best_and_median(self.space(task), ends)
         return Reference(float(self.curves(task, found).mean(axis=0).min()), median)
 
 
@@ -345,6 +397,7 @@ SUITES: dict[str, Callable[[Path | None], Suite]] = {
     "taskset": functools.partial(Mfbench, "taskset"),
     "lora-curves": lambda folder: LoraCurves(),
     "scan": Scan,
+    "scan-model": ScanModel,
     "rbv2_xgboost": Xgboost,
 }
 
@@ -420,6 +473,30 @@ def needed(folder: Path | None, name: str) -> Path:
     if not (folder / name).is_file():
         raise WrongUse(f"--data: found no {name} in {folder}")
     return folder / name
+
+
+def shifted(_: CurveModel, losses: Curves, normals: Curves) -> Curves:
+    """Trainings of LoRA with several seeds."""
+    return np.asarray(losses + lora_table.NOISE * normals[:, :1])
+
+
+def best_and_median(space: Space, ends: Callable[[Sequence[Config]], Curves]) -> tuple[Config, float]:
+    """The best configuration, and the median value of random ones, as they end.
+
+    From 2,000 random configurations and 1,200 neighbours of the best.
+    """
+    random = np.random.default_rng(0)
+    points = random.random((2000, len(space)))
+    values = ends([config_at(space, point) for point in points])
+    median = float(np.median(values))
+    for _ in range(4):
+        best = np.argsort(values)[:20]
+        points = np.concatenate([points[best], np.repeat(points[best], 15, axis=0)])
+        points[20:] += random.normal(scale=0.08, size=points[20:].shape)
+        points = points.clip(0, 1)
+        near = ends([config_at(space, point) for point in points[20:]])
+        values = np.concatenate([values[best], near])
+    return config_at(space, points[values.argmin()]), median
 
 
 def point_of(space: Space, config: Config) -> NDArray[np.float64]:
