@@ -13,6 +13,7 @@ so with each tenth. The nearest neighbour, which needs no model, is beside it. `
 
 | column | what it is |
 |---|---|
+| size | configurations |
 | explained | share of the variance of the logarithms at the end that is predicted (R2); 0 for the mean |
 | ranks | Spearman's correlation of losses at the end and their predictions |
 | better half | the same among the configurations that are better than the median |
@@ -68,10 +69,11 @@ class CurveModel:
         ) + WhiteKernel(0.02, (1e-3, 0.5))
         some = np.random.default_rng(0).permutation(len(points))[:FITTED]
         self._kernels = []
-        for component in self._values[some].T:
-            process = GaussianProcessRegressor(kernel, n_restarts_optimizer=restarts, random_state=0)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # where a column says nothing, its scale ends at a bound
+        # Where other programs compute, several threads mostly wait for each other.
+        with threadpool_limits(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # where a column says nothing, its scale ends at a bound
+            for component in self._values[some].T:
+                process = GaussianProcessRegressor(kernel, n_restarts_optimizer=restarts, random_state=0)
                 self._kernels.append(process.fit(self._points[some], component).kernel_)
 
     def drawn(self, seed: int) -> Callable[[Array], Array]:
@@ -92,7 +94,7 @@ class CurveModel:
         return self._losses(np.stack(means, axis=1))
 
     def noisy(self, losses: Array, normals: Array) -> Array:
-        """Trainings [n, places] of a configuration with these losses [places]: the noise that was fitted.
+        """Trainings [n, places] with the noise that was fitted, around these losses [places].
 
         `normals` [n, COMPONENTS] are standard normal.
         """
@@ -176,7 +178,7 @@ def show(name: str, points: Array, losses: Array) -> None:
 
 def main() -> None:
     from lora_table import TABLE
-    from suites import LoraCurves, Scan
+    from suites import LoraCurves, Scan, WrongUse
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -185,11 +187,18 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the folder of search.py")
     options = parser.parse_args()
     tables = {f"lora-curves/{task}": its for task, its in LoraCurves(options.table).recorded.items()}
+    if not tables:
+        parser.error(f"--table: found no runs in {options.table}")
     if options.data is not None:
-        tables["scan/clip"] = Scan(options.data).recorded
-    print(f"{'table':26}{'runs':>6}  {'':20}{'explained':>10}{'ranks':>8}{'better half':>13}")
-    with threadpool_limits(1):  # several wait for each other if another program computes
-        for name, its in tables.items():
+        try:
+            tables["scan/clip"] = Scan(options.data).recorded
+        except WrongUse as error:
+            parser.error(str(error))
+    print(f"{'table':26}{'size':>6}  {'':20}{'explained':>10}{'ranks':>8}{'better half':>13}")
+    for name, its in tables.items():
+        if len(its.points) < FOLDS:
+            print(f"{name:26}{len(its.points):6}  too few configurations: {FOLDS} are needed")
+        else:
             show(name, its.points, its.losses)
 
 

@@ -321,7 +321,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--configurations", type=int, default=320)
     parser.add_argument("--repeated", type=int, default=60, help="of these, how many with three seeds")
-    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), metavar="TASK")
+    parser.add_argument(
+        "--tasks", nargs="+", choices=list(TASKS), default=list(TASKS), metavar="TASK", help="to record"
+    )
     parser.add_argument("--table", type=Path, default=TABLE, help="default: lora-curves, beside this file")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--show", action="store_true")
@@ -335,7 +337,7 @@ def main() -> None:
         parser.error(f"--folder: found no runs in {folder}")
     if options.check and not (options.table / ABOUT).is_file():
         parser.error(f"--table: found no {ABOUT} in {options.table}")
-    keys = list(wanted(options.configurations, options.repeated, options.tasks))
+    keys = list(wanted(options.configurations, options.repeated, list(dict.fromkeys(options.tasks))))
     if options.show:
         show(Recorded(folder).runs.values(), keys)
         return

@@ -11,13 +11,13 @@ where it paused. Budgets are in full training runs, summed over the workers. hps
 i-Epoch know their budget and run once per budget; the others take none, so they run for the longest budget
 and are judged on the way.
 A search is judged by the best value that any of its trials has reported, finished or not. In suites with
-noise, by the mean over all recorded seeds where that value was reported.
+noise, by the mean over all seeds where that value was reported.
 
 `suites.py` describes the suites: `lcbench` and `taskset`, which are the default, `lora-curves`, which needs
-no `--data`, `scan` and `rbv2_xgboost`. The folder of the first two contains data and `mfbench.py`, which has
-the functions `list_tasks`, `dev_tasks`, `space`, `max_epoch`, `curve` and `reference`. LCBench, from the
-surrogate of YAHPO Gym 1.0.2 (github.com/slds-lmu/yahpo_data, Apache-2.0): perceptrons on 34 OpenML datasets,
-7 parameters, 52 epochs. TaskSet, as packed in the repository of DyHPO
+no `--data`, `scan`, `scan-model` and `rbv2_xgboost`. The folder of the first two contains data and
+`mfbench.py`, which has the functions `list_tasks`, `dev_tasks`, `space`, `max_epoch`, `curve` and
+`reference`. LCBench, from the surrogate of YAHPO Gym 1.0.2 (github.com/slds-lmu/yahpo_data, Apache-2.0):
+perceptrons on 34 OpenML datasets, 7 parameters, 52 epochs. TaskSet, as packed in the repository of DyHPO
 (github.com/releaunifreiburg/DyHPO, Apache-2.0): the curves of 1,000 configurations of Adam on text
 classifiers, 8 parameters, 50 epochs. Searches are tuned on `dev`; `judge` has the other tasks.
 

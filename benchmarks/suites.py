@@ -91,7 +91,7 @@ class Suite(Protocol):
         """The epochs of a full training."""
 
     def curves(self, task: str, config: Config) -> Curves:
-        """The value after each epoch, for each recorded seed."""
+        """The value after each epoch, for each seed."""
 
     def reference(self, task: str) -> Reference: ...
 
@@ -152,7 +152,7 @@ class Drawn:
         seen: Callable[[CurveModel, Curves, Curves], Curves],
         used: Callable[[Config], Config] = lambda config: config,
     ) -> None:
-        """`seen`: the losses of seeds with these normals [SEEDS, COMPONENTS], of the mean losses [epochs].
+        """`seen`: the losses of seeds with these normals [SEEDS, COMPONENTS], around these losses [epochs].
 
         `used`: the configuration without what it does not use.
         """
@@ -180,6 +180,7 @@ class LoraCurves:
     """What the table of LoRA's learning curves says."""
 
     def __init__(self, table: Path = lora_table.TABLE) -> None:
+        importlib.import_module("sklearn")  # missing, it is to be told now, not by each search
         self._space = lora_table.wide_space().space
         runs: dict[str, dict[int, list[tuple[float, ...]]]] = defaultdict(lambda: defaultdict(list))
         for run in sorted(lora_table.read_runs(table)):
@@ -289,6 +290,10 @@ class Scan:
 
 class ScanModel(Scan):
     """What a model says of them."""
+
+    def __init__(self, folder: Path | None) -> None:
+        importlib.import_module("sklearn")
+        super().__init__(folder)
 
     @functools.cached_property
     def _drawn(self) -> Drawn:
@@ -408,7 +413,8 @@ def opened(name: str, folder: Path | None) -> Suite:
     try:
         return SUITES[name](folder)
     except ModuleNotFoundError as error:
-        raise WrongUse(f"--data: needs {error.name}: pip install 'hpsearch[bench-search]'") from error
+        told = f"{name} needs {error.name}: pip install 'hpsearch[bench-search]'"
+        raise WrongUse(f"--suites: {told}") from error
 
 
 class Suites:
@@ -444,11 +450,11 @@ class Suites:
         return np.asarray(curves[drawn % len(curves)])
 
     def expected(self, task: str, config: Config) -> NDArray[np.float64]:
-        """The mean over all recorded seeds."""
+        """The mean over all seeds."""
         return np.asarray(self.curves(task, config).mean(axis=0))
 
     def curves(self, task: str, config: Config) -> Curves:
-        """The value after each epoch, for each recorded seed."""
+        """The value after each epoch, for each seed."""
         return self._curves(task, tuple(config.items()))
 
     def _computed(self, task: str, config: tuple[tuple[str, Any], ...]) -> Curves:

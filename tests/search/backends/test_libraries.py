@@ -159,7 +159,9 @@ def test_a_function_of_ray_tune_pauses_at_its_reports_and_resumes_there(bench: A
         steps = range(1, trial.last_step + 1)
         assert trial.intermediate_values == {n: trial.params["model.x"] + 1 / n for n in steps}
         assert trial.user_attrs["eval/half"] == trial.intermediate_values[trial.last_step] / 2
-        assert printed(bench, trial.number).count("begins after") == 1 + resumed(trial)
+        begun = printed(bench, trial.number).count("begins after")
+        assert begun == 1 + resumed(trial)
+        assert printed(bench, trial.number).count("begins after 0") == 1, "it goes on from a checkpoint"
     assert any(map(resumed, trials))
     kept = bench.folder / "runs" / "study" / str(result.best_trial.number) / "checkpoint"
     assert [path.name for path in kept.iterdir()] == ["report-000009"]
