@@ -4,7 +4,7 @@
 
 Recorded curves condition Gaussian processes of the principal components of their logarithms. From these one
 function is drawn (pathwise conditioning, Wilson et al. 2020): a curve for each configuration, which agrees
-with what was recorded as far as the recorded noise allows, and is as rough as the recorded curves are.
+with what was recorded as far as noise allows, and elsewhere is as rough as they have found the curves.
 `suites.py` and `lora_simulated.py` search on such functions.
 
 The command asks how much of it is true: it hides a tenth of a table, predicts its losses at the end, and does
@@ -171,9 +171,8 @@ def show(name: str, points: Array, losses: Array) -> None:
         error = true - np.log(np.minimum(found, losses[np.isfinite(losses)].max()) - floor)
         explained = 1 - (error**2).sum() / ((true - true.mean()) ** 2).sum()
         ranks = spearmanr(ends, found).statistic, spearmanr(ends[better], found[better]).statistic
-        print(
-            f"{name:22}{len(points):6}  {way:20}{explained:10.2f}{ranks[0]:8.2f}{ranks[1]:13.2f}", flush=True
-        )
+        told = f"{explained:10.2f}{ranks[0]:8.2f}{ranks[1]:13.2f}"
+        print(f"{name:26}{len(points):6}  {way:20}{told}", flush=True)
 
 
 def main() -> None:
