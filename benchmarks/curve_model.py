@@ -4,7 +4,7 @@
 
 Recorded curves condition Gaussian processes of the principal components of their logarithms. From these one
 function is drawn (pathwise conditioning, Wilson et al. 2020): a curve for each configuration, which agrees
-with what was recorded as far as noise allows, and elsewhere is as rough as they have found the curves.
+with what was recorded, apart from the noise, and varies elsewhere as much as the recorded curves do.
 `suites.py` and `lora_simulated.py` search on such functions.
 
 The command asks how much of it is true: it hides a tenth of a table, predicts its losses at the end, and does

@@ -156,9 +156,17 @@ class Drawn:
 
         `used`: the configuration without what it does not use.
         """
-        self._space, self._seen, self._used = recorded.space, seen, used
-        self._model = CurveModel(recorded.points, recorded.losses)
-        self._function = self._model.drawn(seed=0)
+        self._recorded, self._seen, self._used = recorded, seen, used
+
+    @functools.cached_property
+    def _model(self) -> CurveModel:
+        """Takes seconds."""
+        return CurveModel(self._recorded.points, self._recorded.losses)
+
+    @functools.cached_property
+    def _function(self) -> Callable[[Curves], Curves]:
+        function: Callable[[Curves], Curves] = self._model.drawn(seed=0)
+        return function
 
     def curves(self, config: Config) -> Curves:
         point = self._point(config)
@@ -169,11 +177,11 @@ class Drawn:
         def ends(configs: Sequence[Config]) -> Curves:
             return np.array([self._function(self._point(config))[-1] for config in configs])
 
-        found, median = best_and_median(self._space, ends)
+        found, median = best_and_median(self._recorded.space, ends)
         return Reference(float(self._function(self._point(found)).min()), median)
 
     def _point(self, config: Config) -> NDArray[np.float64]:
-        return point_of(self._space, self._used(config))
+        return point_of(self._recorded.space, self._used(config))
 
 
 class LoraCurves:
@@ -196,6 +204,7 @@ class LoraCurves:
             )
             for task, its in runs.items()
         }
+        self._drawn = {task: Drawn(its, shifted, self._active) for task, its in self.recorded.items()}
 
     def tasks(self) -> dict[str, bool]:
         return {task: lora_table.TASKS[task].role == "tune" for task in self.recorded}
@@ -207,15 +216,10 @@ class LoraCurves:
         return len(lora_table.PLACES)
 
     def curves(self, task: str, config: Config) -> Curves:
-        return self._drawn(task).curves(config)
+        return self._drawn[task].curves(config)
 
     def reference(self, task: str) -> Reference:
-        return self._drawn(task).reference()
-
-    @functools.cache  # noqa: B019  # a suite lives as long as its process
-    def _drawn(self, task: str) -> Drawn:
-        """Takes seconds."""
-        return Drawn(self.recorded[task], shifted, self._active)
+        return self._drawn[task].reference()
 
     def _active(self, config: Config) -> Config:
         """The configuration, with 0 for what it does not use."""
@@ -294,11 +298,7 @@ class ScanModel(Scan):
     def __init__(self, folder: Path | None) -> None:
         importlib.import_module("sklearn")
         super().__init__(folder)
-
-    @functools.cached_property
-    def _drawn(self) -> Drawn:
-        """Takes seconds."""
-        return Drawn(self.recorded, CurveModel.noisy)
+        self._drawn = Drawn(self.recorded, CurveModel.noisy)
 
     def curves(self, task: str, config: Config) -> Curves:
         return self._drawn.curves(config)
