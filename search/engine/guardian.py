@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MARK_VARIABLE = "HPSEARCH_SEARCH"  # in the environment of every process of a search
 TEMPORARY_PREFIX = "hpsearch-"  # of the names of temporary folders; the process id follows
 GIVE_UP_SECONDS = 600.0  # on a process that does not end, or a database that does not answer
-WORKER_EXIT_SECONDS = 1.0  # for workers to notice that their driver is gone
+WORKER_EXIT_SECONDS = 3.0  # for workers to notice that their driver is gone, and to keep unread reports
 LEAVE_SECONDS = 15.0  # for a process that is told to end to end what it has started
 _marking = threading.Lock()
 _sharing: dict[str, str | None] = {}  # the marks of this process, each with the one that was there before

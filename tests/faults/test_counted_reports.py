@@ -1,7 +1,11 @@
-"""A program that names no steps is paused, promoted and killed with its search: its reports keep their steps."""
+"""A program that names no steps is paused, promoted and killed with its search: its reports keep their steps.
+
+None of them is lost, even those that its search did not read before it was killed.
+"""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,20 @@ for epoch in range(done + 1, 7):
     state.with_suffix(".tmp").write_text(str(epoch))
     state.with_suffix(".tmp").rename(state)
     print("val_loss", float(sys.argv[1]) + 1 / epoch, flush=True)
+"""
+
+
+WAITING_SCRIPT = """\
+import os, pathlib, sys, time
+state = pathlib.Path(os.environ["HPSEARCH_CHECKPOINT"], "epoch")
+done = int(state.read_text()) if state.exists() else 0
+for epoch in range(done + 1, int(sys.argv[1]) + 1):
+    while epoch in (3, 6) and not pathlib.Path(f"epoch {epoch}").exists():
+        time.sleep(0.05)
+    state.with_suffix(".tmp").write_text(str(epoch))
+    state.with_suffix(".tmp").rename(state)
+    print("val_loss", 1 / epoch, flush=True)
+print("left", flush=True)
 """
 
 
@@ -57,3 +75,34 @@ def test_counted_reports_keep_their_steps_through_promotion_and_a_kill(bench: An
         told = trial.intermediate_values
         assert list(told) == list(range(1, 7 if trial.state.name == "COMPLETE" else 3))
         assert told == {step: trial.params["x"] + 1 / step for step in told}, "each value is of its own epoch"
+
+
+@pytest.mark.parametrize("epochs", [5, 8], ids=["and ended", "and goes on"])
+@pytest.mark.parametrize("backend_name", ["optuna"])
+def test_what_a_program_reports_while_its_search_hangs_outlives_the_kill_of_the_search(
+    bench: Any, command: Any, epochs: int
+) -> None:
+    """Five epochs, of which the search has heard of two."""
+    (bench.folder / "train.py").write_text(WAITING_SCRIPT)
+    search = command(
+        objective={"command": ["python", "train.py", "${epochs}"]},
+        metric="val_loss",
+        parameters={"x": {"min": 0.0, "max": 1.0}, "epochs": epochs},
+        budget={"trials": 1},
+        early_stopping={"max": epochs, "method": "none"},
+        confirm={"top": 0},
+    )
+    process = search.start()
+    search.begun(0)
+    search.wait_for(lambda: [list(trial.intermediate_values) for trial in bench.trials()] == [[1, 2]])
+    process.send_signal(signal.SIGSTOP)
+    (bench.folder / "epoch 3").touch()
+    search.wait_for(lambda: (bench.folder / "runs/study/0/checkpoint/epoch").read_text() == "5")
+    process.kill()
+    process.communicate()
+    (bench.folder / "epoch 6").touch()
+    output, _ = search.start().communicate(timeout=120)
+    (trial,) = bench.trials()
+    assert trial.intermediate_values == {step: 1 / step for step in range(1, epochs + 1)}, output
+    assert trial.value == 1 / epochs
+    assert not [event for event in trial.user_attrs[EVENTS] if "nothing more" in event["text"]]

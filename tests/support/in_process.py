@@ -50,4 +50,6 @@ class _DriverChannel(Channel):
 
     def send(self, message: Message) -> None:
         stop = deliver(self._driver, message) is not None
-        self.answers.put({"number": message["number"], "step": message["step"], "stop": stop})
+        self.answers.put(
+            {"kind": "answer", "number": message["number"], "step": message["step"], "stop": stop}
+        )

@@ -24,7 +24,7 @@ def _listen(channel: Channel, server: Server) -> None:
     while (messages := channel.receive()) is not None:
         for message in messages:
             server.hear(message)
-    leave(1)  # the driver is gone, and nothing this process sends would arrive
+    server.lose_driver()
 
 
 def _beat(channel: Channel) -> None:

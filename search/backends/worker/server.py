@@ -40,6 +40,7 @@ TIMER_SIGNALS = {
     signal.ITIMER_PROF: signal.SIGPROF,
 }
 RESTORE_ATTEMPTS = 1000  # to restore signal handlers, each of which a handler may interrupt
+KEEP_SECONDS = 2.0  # for a trial to keep its reports where the driver is gone; less than the guardian waits
 EARLIER_ATTEMPT_SECONDS = 60.0  # for an earlier attempt to end: a script has 10 s to save, and 10 more
 
 
@@ -86,13 +87,17 @@ class WorkerTrial(FolderTrial):
         return dict(changed(notes, writable))
 
     def deliver(self, report: Report) -> bool:
+        """Where the driver is gone, the trial ends here: the next attempt delivers what is recorded."""
         message = {"kind": "report", "number": self.number, "seconds": self.seconds, "trained": self.trained}
-        self._channel.send(message | asdict(report) | self.take_notes())
-        while True:
-            answer = self._answers.get()
+        try:
+            self._channel.send(message | asdict(report) | self.take_notes())
+        except OSError:
+            return True
+        while (answer := self._answers.get())["kind"] != "gone":
             if (answer["number"], answer["step"]) == (self.number, report.step):  # not to another report
                 self.on_answer(report.step, answer["stop"])
                 return bool(answer["stop"])
+        return True
 
 
 def run_trial(objective: Objective, trial: WorkerTrial, reported: int) -> Message:
@@ -220,6 +225,19 @@ class Server:
     def hear(self, message: Message) -> None:
         """Handle a message of the driver; called from another thread."""
         (self._answers if message["kind"] == "answer" else self._incoming).put(message)
+
+    def lose_driver(self) -> NoReturn:
+        """The driver is gone: end this process and its session. Called from another thread.
+
+        A command may have printed reports that nobody has read. Its trial keeps them for the next attempt:
+        the checkpoint may be as new as the last of them.
+        """
+        if "command" in self._setup["objective"]:
+            end_session(os.getsid(0))
+            self._answers.put({"kind": "gone"})
+            self._incoming.put({"kind": "exit"})
+            time.sleep(KEEP_SECONDS)  # the main thread leaves before, unless it hangs
+        leave(1)
 
     def serve(self) -> None:
         """Run trials until the driver sends `exit`."""
