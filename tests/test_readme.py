@@ -22,7 +22,7 @@ PAGES = [README, *(page for page in sorted(ROOT.glob("docs/*.md")) if "```consol
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MEASURED = re.compile(r"(\btrial\s+|\blora_quick-)\d+|\d+\.\d+(?:e-?\d+)?")
 SHORTER = {  # searches whose first trials show all that a page says
-    "hpsearch run lora_quick --backend optuna": "--trials 5",  # of 24
+    "hpsearch run lora_quick --backend optuna": "--trials 3",  # of 24
     "hpsearch run moved.yaml": "--trials 2",  # of 4, each of which loads wandb
 }
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -1,6 +1,6 @@
 """What a user's process does once or twice, and a process of tests would do again for every one of them.
 
-A command line is built, tables are made, and SQL is compiled: once.
+A command line is built, tables are made, SQL is compiled, and Optuna's versions of the tables are read: once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import typer.main
 import typer.testing
+from optuna.storages._rdb.storage import _VersionManager
 from sqlalchemy import util
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Engine
@@ -24,6 +25,7 @@ make_tables = database._fill  # as it is for users: table by table
 def do_once() -> None:
     _build_the_command_line_once()
     _compile_sql_once()
+    _read_versions_once()
     database._fill = copy_tables
 
 
@@ -59,3 +61,15 @@ def _compile_sql_once() -> None:
     # A statement is looked up with its dialect, which each engine makes anew.
     SQLiteDialect_pysqlite.__eq__ = lambda self, other: type(self) is type(other)  # type: ignore[method-assign]
     SQLiteDialect_pysqlite.__hash__ = lambda self: hash(type(self))  # type: ignore[method-assign]
+
+
+def _read_versions_once() -> None:
+    """Let all of Optuna's storages share what Alembic has read of their versions: a dozen modules each time."""
+    read, known = _VersionManager._create_alembic_script, list[Any]()
+
+    def read_once(self: _VersionManager) -> Any:
+        if not known:
+            known.append(read(self))
+        return known[0]
+
+    _VersionManager._create_alembic_script = read_once  # type: ignore[method-assign]
