@@ -117,8 +117,11 @@ class CommandObjective:
         """Pass on the reports of a trial as they come, until all ranks have ended. Returns the last value."""
         for piece in output.pieces(source.every):
             delivery.add(source, source.take(piece))
-        delivery.add(source, source.end())
-        _wait(name, ranks, output)
+        _await_end(ranks, output)
+        has_ended = (ranks[0].poll() or 0) >= 0 and ranks[0].returncode is not None
+        # One that was killed may have been in the middle of a line, or of the epoch that a bar shows.
+        delivery.add(source, source.end() if has_ended else source.take(output.take_drained()))
+        _check_codes(name, ranks, output)
         if delivery.value is None and delivery.earlier is not None:  # nothing was left to train
             return delivery.earlier.deliver(delivery.trial)
         if delivery.value is None and not source.unusable:
@@ -294,14 +297,18 @@ def _started(words: list[str], environment: dict[str, str], *, leads: bool) -> P
         raise ObjectiveError(f"cannot start {shlex.join(words)}: {error.strerror}") from error
 
 
-def _wait(name: str, ranks: Sequence[Process], output: Output) -> None:
-    """Wait until all ranks have ended. Raises `ScriptError` as soon as one has failed."""
+def _await_end(ranks: Sequence[Process], output: Output) -> None:
+    """Wait until all ranks have ended, or one has failed."""
     if len(ranks) == 1:
         ranks[0].wait()
     while not any(process.poll() for process in ranks) and None in [process.poll() for process in ranks]:
         time.sleep(POLL_SECONDS)
     if None in [process.returncode for process in ranks]:
         output.drain(SILENCE_SECONDS)  # others may fail at the same time, or have caused the failure
+
+
+def _check_codes(name: str, ranks: Sequence[Process], output: Output) -> None:
+    """Raise `ScriptError` if a rank has failed."""
     failed = {rank: process.returncode for rank, process in enumerate(ranks) if process.poll()}
     if not failed:
         return

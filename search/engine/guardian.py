@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MARK_VARIABLE = "HPSEARCH_SEARCH"  # in the environment of every process of a search
 TEMPORARY_PREFIX = "hpsearch-"  # of the names of temporary folders; the process id follows
 GIVE_UP_SECONDS = 600.0  # on a process that does not end, or a database that does not answer
+WORKER = "hpsearch.search.backends.worker"  # the module that is a worker's process
 WORKER_EXIT_SECONDS = 3.0  # for workers to notice that their driver is gone, and to keep unread reports
 LEAVE_SECONDS = 15.0  # for a process that is told to end to end what it has started
 _marking = threading.Lock()
@@ -135,7 +136,7 @@ def end_orphans(mark: str) -> None:
 def end_processes(mark: str, pid: int) -> None:
     """Kill what the driver `pid` started and left behind, and remove its temporary folders."""
     deadline = time.monotonic() + WORKER_EXIT_SECONDS
-    while (left := _remaining(mark, pid)) and time.monotonic() < deadline:
+    while any(map(_is_worker, left := _remaining(mark, pid))) and time.monotonic() < deadline:
         time.sleep(0.05)
     deadline += GIVE_UP_SECONDS
     while left and time.monotonic() < deadline:
@@ -160,6 +161,13 @@ def _remaining(mark: str, pid: int) -> list[psutil.Process]:
             if process.environ().get(MARK_VARIABLE) == mark or any(folder in file for file in files):
                 remaining.append(process)
     return remaining
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return WORKER in process.cmdline()
+    except psutil.Error:  # it ended meanwhile
+        return False
 
 
 def requeue_running(workspace: Workspace, study: str, *, kept: str) -> None:

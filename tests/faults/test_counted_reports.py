@@ -37,6 +37,9 @@ for epoch in range(done + 1, int(sys.argv[1]) + 1):
     state.with_suffix(".tmp").write_text(str(epoch))
     state.with_suffix(".tmp").rename(state)
     print("val_loss", 1 / epoch, flush=True)
+    if epoch == 5:
+        print("val_loss 0.", end="", flush=True)
+        pathlib.Path("half a line").touch()
 print("left", flush=True)
 """
 
@@ -77,12 +80,13 @@ def test_counted_reports_keep_their_steps_through_promotion_and_a_kill(bench: An
         assert told == {step: trial.params["x"] + 1 / step for step in told}, "each value is of its own epoch"
 
 
-@pytest.mark.parametrize("epochs", [5, 8], ids=["and ended", "and goes on"])
+@pytest.mark.parametrize("heard", [2, 5])
+@pytest.mark.parametrize("epochs", [5, 8], ids=["all", "goes on"])
 @pytest.mark.parametrize("backend_name", ["optuna"])
-def test_what_a_program_reports_while_its_search_hangs_outlives_the_kill_of_the_search(
-    bench: Any, command: Any, epochs: int
+def test_what_a_program_reports_is_what_its_search_has_after_a_kill(
+    bench: Any, command: Any, epochs: int, heard: int
 ) -> None:
-    """Five epochs, of which the search has heard of two."""
+    """Five epochs, of which the search has heard of two, because it hangs, or of all; then comes half a line."""
     (bench.folder / "train.py").write_text(WAITING_SCRIPT)
     search = command(
         objective={"command": ["python", "train.py", "${epochs}"]},
@@ -94,10 +98,17 @@ def test_what_a_program_reports_while_its_search_hangs_outlives_the_kill_of_the_
     )
     process = search.start()
     search.begun(0)
-    search.wait_for(lambda: [list(trial.intermediate_values) for trial in bench.trials()] == [[1, 2]])
-    process.send_signal(signal.SIGSTOP)
+
+    def has_heard(*steps: int) -> bool:
+        return [list(trial.intermediate_values) for trial in bench.trials()] == [[*steps]]
+
+    search.wait_for(lambda: has_heard(1, 2))
+    if heard == 2:
+        process.send_signal(signal.SIGSTOP)
     (bench.folder / "epoch 3").touch()
-    search.wait_for(lambda: (bench.folder / "runs/study/0/checkpoint/epoch").read_text() == "5")
+    search.wait_for((bench.folder / "half a line").exists)
+    if heard == 5:
+        search.wait_for(lambda: has_heard(1, 2, 3, 4, 5))
     process.kill()
     process.communicate()
     (bench.folder / "epoch 6").touch()

@@ -40,7 +40,7 @@ TIMER_SIGNALS = {
     signal.ITIMER_PROF: signal.SIGPROF,
 }
 RESTORE_ATTEMPTS = 1000  # to restore signal handlers, each of which a handler may interrupt
-KEEP_SECONDS = 2.0  # for a trial to keep its reports where the driver is gone; less than the guardian waits
+KEEP_SECONDS = 2.0  # for a command to end, and its trial to keep its reports, where the driver is gone
 EARLIER_ATTEMPT_SECONDS = 60.0  # for an earlier attempt to end: a script has 10 s to save, and 10 more
 
 
@@ -63,6 +63,7 @@ class WorkerTrial(FolderTrial):
         self._begun = message.get("since") or time.monotonic()
         self._remarks: list[tuple[str, str]] = []  # sent with the next message
         self._attributes: dict[str, Any] = {}  # sent with the next message
+        self.unanswered = False  # whether it waits for the answer to a report, or gets none any more
         self.on_answer: Callable[[int, bool], None] = lambda step, stop: None  # called with each answer
 
     @property
@@ -89,12 +90,14 @@ class WorkerTrial(FolderTrial):
     def deliver(self, report: Report) -> bool:
         """Where the driver is gone, the trial ends here: the next attempt delivers what is recorded."""
         message = {"kind": "report", "number": self.number, "seconds": self.seconds, "trained": self.trained}
+        self.unanswered = True
         try:
             self._channel.send(message | asdict(report) | self.take_notes())
         except OSError:
             return True
         while (answer := self._answers.get())["kind"] != "gone":
             if (answer["number"], answer["step"]) == (self.number, report.step):  # not to another report
+                self.unanswered = False
                 self.on_answer(report.step, answer["stop"])
                 return bool(answer["stop"])
         return True
@@ -221,6 +224,7 @@ class Server:
         self._answers: queue.Queue[Message] = queue.Queue()
         self._incoming: queue.Queue[Message] = queue.Queue()
         self._objective: Objective | None = None
+        self._hosted: WorkerTrial | None = None  # the latest trial
 
     def hear(self, message: Message) -> None:
         """Handle a message of the driver; called from another thread."""
@@ -229,14 +233,12 @@ class Server:
     def lose_driver(self) -> NoReturn:
         """The driver is gone: end this process and its session. Called from another thread.
 
-        A command may have printed reports that nobody has read. Its trial keeps them for the next attempt:
-        the checkpoint may be as new as the last of them.
+        While a report waits for its answer, a command may print more of them, which nobody reads. Its trial
+        ends as at a pause, and keeps them for the next attempt.
         """
-        if "command" in self._setup["objective"]:
-            end_session(os.getsid(0))
+        if "command" in self._setup["objective"] and self._hosted is not None and self._hosted.unanswered:
             self._answers.put({"kind": "gone"})
-            self._incoming.put({"kind": "exit"})
-            time.sleep(KEEP_SECONDS)  # the main thread leaves before, unless it hangs
+            time.sleep(KEEP_SECONDS)  # the main thread leaves before, unless the command takes longer
         leave(1)
 
     def serve(self) -> None:
@@ -271,7 +273,8 @@ class Server:
 
     def _trial(self, message: Message) -> WorkerTrial:
         sealed = not reports_again(self._setup["objective"])
-        return WorkerTrial(message, self._channel, self._answers, sealed=sealed)
+        self._hosted = WorkerTrial(message, self._channel, self._answers, sealed=sealed)
+        return self._hosted
 
     def _tell(self, message: Message) -> None:
         try:
