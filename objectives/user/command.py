@@ -118,7 +118,8 @@ class CommandObjective:
         for piece in output.pieces(source.every):
             delivery.add(source, source.take(piece))
         _await_end(ranks, output)
-        has_ended = (ranks[0].poll() or 0) >= 0 and ranks[0].returncode is not None
+        code = ranks[0].poll()
+        has_ended = code is not None and code >= 0
         # One that was killed may have been in the middle of a line, or of the epoch that a bar shows.
         delivery.add(source, source.end() if has_ended else source.take(output.take_drained()))
         _check_codes(name, ranks, output)
@@ -237,7 +238,7 @@ class _Delivery:
         return self.times
 
     def keep_rest(self, source: Source, output: Output, *, has_ended: bool) -> None:
-        """Keep the reports after the one at which the trial was stopped, for when it is promoted."""
+        """Keep the reports after the one at which the trial was stopped, for the next attempt."""
         arrived = [source.take(output.take_drained())]
         if has_ended:  # else the last line may be half a one
             arrived.append(source.end())

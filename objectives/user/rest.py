@@ -1,7 +1,8 @@
 """What a script has reported after the last report of its trial.
 
 A fast script may end before it can be told to pause. Its trial is then not trained again when it is promoted:
-the rest of its reports is kept in the trial's folder. So is the first report of an attempt while it waits.
+the rest of its reports is kept in the trial's folder. So is the first report of an attempt while it waits,
+and what a script had reported when its search was killed.
 """
 
 from __future__ import annotations

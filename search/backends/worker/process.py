@@ -22,6 +22,7 @@ import psutil
 from ....objectives.processes import STRATEGY
 from ....objectives.user.command import signal_name
 from ....storage.files import OUTPUT, shorten
+from ...engine.guardian import WORKER
 from ...errors import SearchError, why
 from ...formatting import gibibytes
 from .channel import Channel, Message, end_session
@@ -362,7 +363,7 @@ def start_process(
     with ExitStack() as failed, theirs:
         failed.callback(ours.close)
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "hpsearch.search.backends.worker", str(theirs.fileno())],
+            [sys.executable, "-P", "-m", WORKER, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             start_new_session=own_session,
