@@ -116,4 +116,3 @@ def test_what_a_program_reports_is_what_its_search_has_after_a_kill(
     (trial,) = bench.trials()
     assert trial.intermediate_values == {step: 1 / step for step in range(1, epochs + 1)}, output
     assert trial.value == 1 / epochs
-    assert not [event for event in trial.user_attrs[EVENTS] if "nothing more" in event["text"]]

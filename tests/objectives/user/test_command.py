@@ -301,6 +301,23 @@ def test_the_failure_of_a_script_is_described(
 
 
 @pytest.mark.parametrize(
+    "last", ["epoch 3: 10/10 loss 0.", "\\repoch 3: 5/10 loss 5.3"], ids=["half a line", "a bar in its epoch"]
+)
+def test_what_a_killed_script_was_printing_is_no_report(script: Any, trial: HandTrial, last: str) -> None:
+    """Its line, or the epoch of its bar, had not ended."""
+    lines = f"""\
+import os
+print("epoch 1: 10/10 loss 0.9")
+print("epoch 2: 10/10 loss 0.8")
+print("{last}", end="", flush=True)
+os.kill(os.getpid(), 9)
+"""
+    with pytest.raises(ScriptError, match="killed by SIGKILL"):
+        script(lines)(trial)
+    assert [value for _, value, _ in trial.reports] == [0.9, 0.8]
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["no-such-program-anywhere", "x"], "cannot start no-such-program-anywhere x: No such file"),
