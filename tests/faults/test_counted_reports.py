@@ -81,7 +81,7 @@ def test_counted_reports_keep_their_steps_through_promotion_and_a_kill(bench: An
 
 
 @pytest.mark.parametrize("heard", [2, 5])
-@pytest.mark.parametrize("epochs", [5, 8], ids=["all", "goes on"])
+@pytest.mark.parametrize("epochs", [5, 8], ids=["it ends", "it goes on"])
 @pytest.mark.parametrize("backend_name", ["optuna"])
 def test_what_a_program_reports_is_what_its_search_has_after_a_kill(
     bench: Any, command: Any, epochs: int, heard: int

@@ -233,8 +233,8 @@ class Server:
     def lose_driver(self) -> NoReturn:
         """The driver is gone: end this process and its session. Called from another thread.
 
-        While a report waits for its answer, a command may print more of them, which nobody reads. Its trial
-        ends as at a pause, and keeps them for the next attempt.
+        While a trial waits for the answer to a report, its command may print further ones, and nobody reads
+        them. Such a trial ends as at a pause, and keeps them for the next attempt.
         """
         if "command" in self._setup["objective"] and self._hosted is not None and self._hosted.unanswered:
             self._answers.put({"kind": "gone"})
